@@ -1,0 +1,1 @@
+"""Measurements, taken as ratios within one run."""

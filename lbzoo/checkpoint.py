@@ -1,0 +1,256 @@
+"""Checkpoint folder <-> model.
+
+    config.json          format, architecture, its sizes, text policy, dtype on disk, size and SHA-256 of the rest
+    model.safetensors    the weights under our own names, float32 or float16
+    card.json            what is known about them: data, results, licence, sentiment unit
+    probe.json, probe.safetensors    optional: a linear classifier on the states
+
+A folder is written beside its place and moved there whole; every file is verified each time it is read; `config.json`
+picks one of the architectures below by name, and nothing in a folder is ever executed.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from lbzoo import files as disk
+from lbzoo.errors import CheckpointError
+from lbzoo.folder import (
+    CARD,
+    CONFIG,
+    FORMAT,
+    MAX_JSON,
+    PROBE,
+    WEIGHTS,
+    FolderInfo,
+    measure,
+    read_folder,
+    read_json,
+    verify,
+    while_still,
+)
+from lbzoo.manifest import CONFIGS, FileSpec
+from lbzoo.models.config import MLSTMConfig
+
+__all__ = [
+    "FORMAT",
+    "MAX_JSON",
+    "FolderInfo",
+    "load",
+    "load_card",
+    "load_probe",
+    "measure",
+    "read_folder",
+    "save",
+    "verify",
+    "write",
+]
+
+if TYPE_CHECKING:
+    from lbzoo.models.mlstm import MLSTMLanguageModel
+    from lbzoo.transfer.probe import Probe
+
+OWN_FILES = (CONFIG, WEIGHTS, CARD, PROBE, "probe.safetensors")
+KEPT_FILES = ("README.md", "LICENSE", ".gitattributes")  # people's and the Hub's: carried over on replacement
+
+
+def save(
+    model: MLSTMLanguageModel,
+    folder: str | os.PathLike,
+    card: Mapping[str, Any] | None = None,
+    probe: Probe | None = None,
+    dtype: str | None = "float32",
+) -> Path:
+    """Write a checkpoint folder: aside first, read back and compared, then moved into place in one step.
+
+    Args:
+        model: weights, config, text policy and card.
+        folder: where to. An lbzoo checkpoint that is there is replaced once the new one is complete; a folder with
+            anything else in it is refused.
+        card: JSON values about the weights; None takes the model's own.
+        probe: linear classifier to ship with the weights.
+        dtype: on disk, "float32" or "float16" (half the size; the model computes in float32 either way). None: float32.
+
+    Returns:
+        The folder.
+
+    Raises:
+        CheckpointError: a place that cannot be written or holds other files, a full disk, weights that are not finite
+            or do not fit the dtype, a card that is not JSON. What was there before is still there.
+    """
+    return write(
+        folder,
+        config=model.config,
+        text=model.text,
+        tensors={name: variable.numpy() for name, variable in model.named_weights().items()},
+        card=model.card if card is None else card,
+        probe=probe,
+        dtype=dtype,
+    )
+
+
+def write(
+    folder: str | os.PathLike,
+    config: MLSTMConfig,
+    text: str,
+    tensors: Mapping[str, Any],
+    card: Mapping[str, Any] | None = None,
+    probe: Probe | None = None,
+    dtype: str | None = "float32",
+) -> Path:
+    """`save` for weights that are in no model yet, such as a converter's.
+
+    Args:
+        tensors: name -> NumPy array of any layout, with the names and shapes of `config.shapes()`.
+
+    Raises:
+        CheckpointError: see `save`; also tensors that are not those of `config`.
+    """
+    from lbzoo.tensors import write_tensors
+
+    target = Path(os.path.realpath(folder))
+    kept, dtype = _require_replaceable(target), dtype or "float32"
+    card = {key: value for key, value in (card or {}).items() if key != "revision"}  # of where it was loaded from
+    values = {
+        "format": FORMAT,
+        "architecture": _architecture(config),
+        "config": config.to_dict(),
+        "text": text,
+        "dtype": dtype,
+        "files": {},
+    }
+    try:
+        with disk.replaced_folder(target) as aside:
+            for path in kept:
+                shutil.copy2(path, aside)
+            write_tensors(aside / WEIGHTS, tensors, dtype)
+            (aside / CARD).write_bytes(_json(card, "card"))
+            if probe is not None:
+                probe.save(aside)
+            for path in sorted(aside.iterdir()):
+                if path.name not in KEPT_FILES:
+                    spec = measure(path)
+                    values["files"][path.name] = {"size": spec.size, "sha256": spec.sha256}
+            (aside / CONFIG).write_bytes(_json(values, "config"))
+            _read_back(aside, card, probe)
+    except OSError as error:
+        raise CheckpointError(
+            f"the checkpoint {folder} could not be written; what was there is unchanged. Received: "
+            f"{error.strerror or error}. Free some space or choose another folder."
+        ) from None
+    return Path(folder)
+
+
+def load(
+    folder: str | os.PathLike, weights: bool = True, expected_files: Iterable[FileSpec] | None = None
+) -> MLSTMLanguageModel:
+    """Read a checkpoint folder, every file verified, every tensor accounted for.
+
+    Args:
+        folder: what `save` wrote.
+        weights: False builds the model with random start values and does not touch the weights file.
+        expected_files: sizes and hashes that a manifest states, checked as well.
+
+    Returns:
+        The model, computing in the global Keras policy, with float32 variables and `.card`.
+
+    Raises:
+        CheckpointError: see `verify`; also a missing, unexpected, misshapen or mistyped tensor, by name.
+    """
+    from lbzoo.models.mlstm import MLSTMLanguageModel
+
+    def read() -> MLSTMLanguageModel:
+        from lbzoo.tensors import read_tensors
+
+        info = verify(folder, expected_files, skip=() if weights else (WEIGHTS,))
+        model = MLSTMLanguageModel(info.config, info.text, load_card(info), seed=None if weights else 0)
+        if weights:
+            variables = model.named_weights()
+            for name, array in read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype):
+                variables[name].assign(array.astype("float32", copy=False))
+        return model
+
+    return while_still(Path(folder), read)
+
+
+def load_card(folder: str | os.PathLike | FolderInfo) -> dict[str, Any]:
+    """`card.json` of a verified folder, with a name; an empty card where there is none."""
+    info = folder if isinstance(folder, FolderInfo) else verify(folder, skip=(WEIGHTS,))
+    card = read_json(info.folder / CARD) if info.has(CARD) else {}
+    if not isinstance(card, dict):
+        raise CheckpointError(f"{info.folder / CARD} must be an object. Received: {disk.brief(card)}.")
+    return {"name": info.folder.name, **card, "revision": None}
+
+
+def load_probe(folder: str | os.PathLike) -> Probe | None:
+    """The probe that came with a checkpoint, its files verified, or None.
+
+    Raises:
+        CheckpointError: see `verify`; also a probe that does not fit the model's units.
+    """
+    from lbzoo.transfer.probe import Probe
+
+    def read() -> Probe | None:
+        info = verify(folder, skip=(WEIGHTS,))
+        if not info.has(PROBE):
+            return None
+        probe = Probe.load(info.folder)
+        if probe.coef.shape[-1] != info.config.units:
+            raise CheckpointError(
+                f"{info.folder / PROBE} must weigh {info.config.units} units. Received: {probe.coef.shape[-1]}."
+            )
+        return probe
+
+    return while_still(Path(folder), read)
+
+
+def _json(values: Mapping[str, Any], what: str) -> bytes:
+    try:
+        data = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+    except (TypeError, ValueError, RecursionError) as error:
+        raise CheckpointError(f"the {what} must hold JSON values only. Received: {error}.") from None
+    if len(data) > MAX_JSON:
+        raise CheckpointError(f"the {what} must be at most {MAX_JSON} bytes as JSON. Received: {len(data)}.")
+    return data
+
+
+def _architecture(config: Any) -> str:
+    for name, kind in CONFIGS.items():
+        if type(config) is kind:
+            return name
+    raise CheckpointError(f"no architecture of lbzoo has this config. Received: {type(config).__name__}.")
+
+
+def _require_replaceable(target: Path) -> list[Path]:
+    """Refuse to write over what is not a checkpoint of ours; gives the files to carry over."""
+    if not target.exists():
+        return []
+    if not target.is_dir():
+        raise CheckpointError(f"a checkpoint is a folder. Received: {str(target)!r}, which is a file.")
+    if target.samefile(os.curdir):
+        raise CheckpointError("a checkpoint cannot take the place of the current directory. Name a folder inside it.")
+    there = sorted(target.iterdir())
+    own = {path.name for path in there if path.is_file()} & set(OWN_FILES)
+    kept = [path for path in there if path.name in KEPT_FILES and path.is_file()]
+    others = [path.name for path in there if path.name not in own and path not in kept]
+    if others or (own and CONFIG not in own):
+        names = ", ".join(others or sorted(own))
+        raise CheckpointError(f"{target} holds other files than a checkpoint's. Received: {names}. Name a new folder.")
+    if own:
+        values = read_json(target / CONFIG)
+        if not isinstance(values, dict) or "format" not in values:
+            raise CheckpointError(f"{target} holds another library's model. Received: {CONFIG}. Name a new folder.")
+    return kept
+
+
+def _read_back(folder: Path, card: Mapping[str, Any], probe: Probe | None) -> None:
+    info = verify(folder)
+    if read_json(folder / CARD) != json.loads(json.dumps(card)) or (probe is None) == info.has(PROBE):
+        raise CheckpointError(f"{folder} reads back differently from what was written. Try another disk.")
+    if probe is not None:
+        load_probe(folder)

@@ -1,0 +1,221 @@
+"""`lbzoo predict`, `features`, `trace` and `evaluate`: the commands that run a model.
+
+What can be wrong with the input and the output is looked at before TensorFlow is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import contextlib
+import itertools
+import shutil
+import sys
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from lbzoo import registry
+from lbzoo.cli import UsageError
+from lbzoo.console import import_tensorflow, note, one_line, progress
+from lbzoo.errors import NotFittedError
+from lbzoo.tables import Row, Table, new_names, open_table, open_writer, output_format, replaced
+from lbzoo.zoo import is_path
+
+_WINDOW = 1024  # texts whose features are held at a time
+_NPY_HEADER = 128  # bytes, fixed so that the number of rows can be written at the end
+
+
+def run_predict(args: argparse.Namespace) -> None:
+    """Label texts; one row out for each row in."""
+    to_terminal = args.output is None and args.output_format is None and sys.stdout.isatty()
+    with _open_input(args) as table:
+        path = args.output or "-"
+        format = output_format(path, args.output_format)
+        names = _result_names(table, ["label", "probability"])
+        classifier = _classifier(args)
+        _ = classifier.decides_by  # loads the checkpoint, or says what is wrong with it, before a header is written
+        with contextlib.ExitStack() as stack:
+            if to_terminal:
+                write = _print_short
+            else:
+                write = stack.enter_context(open_writer(path, table.columns, names, format)).write
+            rows: collections.deque[Row] = collections.deque()
+            predictions = classifier.iter_predict(_remembered(table, rows))
+            shown = predictions if to_terminal or _on_terminal(path) else progress(predictions, "texts")
+            for answer in shown:
+                write(rows.popleft(), [answer.label, round(answer.probability, 6)])
+
+
+def run_features(args: argparse.Namespace) -> None:
+    """Features of texts, to .npy or behind the columns of the table."""
+    path = args.output or "-"
+    numbers_only = (args.output_format or ("npy" if path.endswith(".npy") else None)) == "npy"
+    if numbers_only and path == "-":
+        raise UsageError("npy is written to a file. Pass --output features.npy.")
+    format = "npy" if numbers_only else output_format(path, args.output_format)
+    with _open_input(args) as table:
+        _require_known(args.model)
+        import_tensorflow()
+        from lbzoo.features import FeatureExtractor
+
+        options = {"batch_size": args.batch_size} if args.batch_size else {}
+        extractor = FeatureExtractor(args.model, state=args.state, pool=args.pool, tanh=args.tanh, **options)
+        windows = _windows(table if _on_terminal(path) else progress(table, "texts"))
+        first = next(windows, [])
+        ahead = extractor.transform([row.text for row in first])
+        width = ahead.shape[1]
+        pairs = itertools.chain(
+            [(first, ahead)], ((rows, extractor.transform([row.text for row in rows])) for rows in windows)
+        )
+        if format == "npy":
+            _write_npy(path, width, (values for _, values in pairs))
+            return
+        names = ["features"] if format == "jsonl" else [f"feature_{i}" for i in range(width)]
+        with open_writer(path, table.columns, _result_names(table, names), format) as writer:
+            for rows, values in pairs:
+                for row, numbers in zip(rows, values):
+                    # repr of a float32 is the shortest decimal that reads back as the same float32
+                    cells = [float(str(number)) for number in numbers]
+                    writer.write(row, [cells] if format == "jsonl" else cells)
+
+
+def run_evaluate(args: argparse.Namespace) -> None:
+    """Accuracy on a labelled set; the last line is `accuracy` and the percentage."""
+    from lbzoo.transfer import reviews
+
+    _require_known(args.model)
+    texts, labels = reviews.read_task(args.task, args.data, args.split)  # before the seconds that TensorFlow takes
+    classifier = None if args.fit else _classifier(args)
+    if classifier is None or not _has_probe(classifier):
+        if args.split != "test":
+            raise UsageError("a probe fitted on the train split is measured on the test split. Leave --split out.")
+        if classifier is not None:
+            note(f"{args.model} has no probe; one is fitted on {args.task} train by OpenAI's protocol.")
+        import_tensorflow()
+        options = {"batch_size": args.batch_size} if args.batch_size else {}
+        found = reviews.frozen_probe_results(args.model, args.task, args.data, **options)
+        unit = found["best_unit"]
+        print(f"probe fitted on train, C {found['C']:g} chosen on dev ({found['dev_accuracy']:.2f})")
+        print(f"weights that are not zero {found['nonzero']}")
+        print(f"best single unit {unit['unit']} (accuracy {unit['accuracy']:.2f})")
+        accuracy = found["accuracy"]
+    else:
+        answers = progress(classifier.iter_predict(texts), "texts")
+        accuracy = 100 * sum(answer.label == label for answer, label in zip(answers, labels)) / len(labels)
+    print(f"{args.model} on {args.task} {args.split}, {len(labels)} texts")
+    print(f"accuracy {accuracy:.2f}")
+
+
+def run_trace(args: argparse.Namespace) -> None:
+    """The sentiment, or a unit, after every byte of a text."""
+    if args.output:
+        output_format(args.output)
+    text = sys.stdin.buffer.read().decode("utf-8", "replace") if args.text == "-" else args.text
+    classifier = _classifier(args)
+    trace = classifier.trace(text, unit=args.unit)
+    if args.html:
+        with replaced(args.html) as file:
+            file.write(trace.to_html().encode("utf-8"))
+    if args.output:
+        with open_writer(args.output, ["position", "byte"], ["value"]) as writer:
+            for position, (byte, value) in enumerate(zip(trace.data, trace.values)):
+                row = Row(position + 1, position + 1, "", [("position", position), ("byte", byte)])
+                writer.write(row, [float(str(value))])
+    if not args.html and not args.output:
+        print(trace.to_terminal())
+
+
+def _require_known(model: str) -> None:
+    """A misspelt name is told before the seconds that TensorFlow takes to start."""
+    if not is_path(model):
+        registry.find(model)
+
+
+def _classifier(args: argparse.Namespace) -> Any:
+    _require_known(args.model)
+    import_tensorflow()
+    from lbzoo.transfer.inference import SentimentInference  # scikit-learn would cost half a second
+
+    options = {"batch_size": args.batch_size} if getattr(args, "batch_size", None) else {}
+    return SentimentInference(args.model, **options)
+
+
+def _has_probe(classifier: Any) -> bool:
+    try:
+        return classifier.decides_by == "probe"
+    except NotFittedError:
+        return False
+
+
+def _open_input(args: argparse.Namespace) -> contextlib.AbstractContextManager[Table]:
+    """The table that the arguments name: texts among them, a file, or standard input."""
+    options = {
+        "column": args.column,
+        "format": args.format,
+        "header": not args.no_header,
+        "delimiter": _delimiter(args.delimiter),
+        "quoting": args.quoting,
+        "encoding": args.encoding,
+    }
+    if args.text and args.text != ["-"]:
+        if args.file is not None:
+            raise UsageError("texts as arguments and --file do not go together; give one of them.")
+        if any(value not in (None, True, "auto") for value in options.values()):
+            raise UsageError("options of the input file need --file or standard input, not texts as arguments.")
+        rows = (Row(i, i, text, [("text", text)]) for i, text in enumerate(args.text, 1))
+        return contextlib.nullcontext(Table("arguments", "txt", ["text"], "text", rows))
+    if args.text and args.file not in (None, "-"):
+        raise UsageError("- reads standard input and --file a file; give one of them.")
+    if not args.text and args.file is None and sys.stdin.isatty():
+        raise UsageError("no texts: give them as arguments, name a --file, or pipe them in.")
+    return open_table(args.file or "-", notice=note, **options)
+
+
+def _delimiter(value: str | None) -> str | None:
+    return {"\\t": "\t", "tab": "\t"}.get(value, value) if value is not None else None
+
+
+def _result_names(table: Table, wanted: list[str]) -> list[str]:
+    names = new_names(table.columns, wanted)
+    for old, new in zip(wanted, names):
+        if old != new:
+            note(f"{table.name} has a column {old!r} already, which is kept; the result is in {new!r}.")
+    return names
+
+
+def _remembered(rows: Iterable[Row], kept: collections.deque[Row]) -> Iterator[str]:
+    """The texts, each row put aside until its result comes; the classifier reads ahead by one window only."""
+    for row in rows:
+        kept.append(row)
+        yield row.text
+
+
+def _windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
+    rows = iter(rows)
+    return iter(lambda: list(itertools.islice(rows, _WINDOW)), [])
+
+
+def _on_terminal(path: str) -> bool:
+    return path == "-" and sys.stdout.isatty()
+
+
+def _print_short(row: Row, values: list[Any]) -> None:
+    label, probability = values
+    width = max(20, shutil.get_terminal_size().columns - len(str(label)) - 9)
+    text = one_line(row.text)
+    text = text if len(text) <= width else text[: width - 3] + "..."
+    print(f"{label}  {probability:.3f}  {''.join(c if c.isprintable() else '?' for c in text)}", flush=True)
+
+
+def _write_npy(path: str, width: int, blocks: Iterable[Any]) -> None:
+    """float32 [rows, width] as .npy, block by block; the header gets the number of rows at the end."""
+    with replaced(path) as file:
+        file.write(bytes(_NPY_HEADER))
+        count = 0
+        for block in blocks:
+            file.write(block.astype("<f4", copy=False).tobytes())
+            count += len(block)
+        shape = f"{{'descr': '<f4', 'fortran_order': False, 'shape': ({count}, {width}), }}"
+        file.seek(0)
+        file.write(b"\x93NUMPY\x01\x00" + (_NPY_HEADER - 10).to_bytes(2, "little"))
+        file.write(shape.ljust(_NPY_HEADER - 11).encode() + b"\n")

@@ -1,0 +1,121 @@
+"""What the command line does to the terminal: notes, a progress bar, and TensorFlow's start-up noise kept off it.
+
+Only the command line calls this; the library leaves logging, warnings and the environment of its host alone.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import os
+import re
+import sys
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+# What the C++ side of TensorFlow 2.15 says while it is imported on a healthy machine, some of it at level ERROR
+_NOISE = re.compile(
+    rb"Unable to register cu\w+ factory|oneDNN custom operations are on|Could not find cuda drivers|"
+    rb"TF-TRT Warning|This TensorFlow binary is optimized|^To enable the following instructions"
+)
+
+
+def debugging() -> bool:
+    """Whether LBZOO_DEBUG asks for tracebacks and for everything that TensorFlow says."""
+    return os.environ.get("LBZOO_DEBUG", "") not in ("", "0")
+
+
+def note(message: str) -> None:
+    """One line on standard error that is not an error."""
+    print(f"lbzoo: note: {one_line(message)}", file=sys.stderr, flush=True)
+
+
+def one_line(message: Any) -> str:
+    """A message without line breaks."""
+    return " ".join(str(message).split())
+
+
+@contextlib.contextmanager
+def warnings_as_notes() -> Iterator[None]:
+    """UserWarning, such as lbzoo's own, as a note instead of a warning with a line of source code."""
+    with warnings.catch_warnings():
+        shown = warnings.showwarning
+
+        def show(message: Any, category: Any, *place: Any) -> None:
+            if issubclass(category, UserWarning) and not debugging():
+                note(str(message))
+            else:
+                shown(message, category, *place)
+
+        warnings.showwarning = show
+        yield
+
+
+def progress(items: Iterable[Any], unit: str) -> Iterator[Any]:
+    """The items, with a progress bar on standard error if that is a terminal and standard output is not in its way."""
+    if not sys.stderr.isatty():
+        return iter(items)
+    from tqdm import tqdm
+
+    return iter(tqdm(items, unit=f" {unit}", file=sys.stderr, leave=False, mininterval=0.5, smoothing=0.05))
+
+
+def import_tensorflow() -> None:
+    """Import TensorFlow with its start-up noise left out; anything else that it says is passed on.
+
+    Nothing is held back where TF_CPP_MIN_LOG_LEVEL is set already, or with LBZOO_DEBUG=1.
+    """
+    if "tensorflow" in sys.modules or debugging() or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
+        return
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # errors stay
+    warnings.filterwarnings("ignore", module="tensorflow_addons")  # its notice that it has reached its end of life
+    with _noise_filtered():
+        import tensorflow  # noqa: F401
+    for name in ("tensorflow", "absl"):
+        logging.getLogger(name).setLevel(logging.ERROR)
+
+
+@contextlib.contextmanager
+def _noise_filtered() -> Iterator[None]:
+    """Standard error through a child process that drops the known lines.
+
+    A child, not a thread or a file, so that the last words of a process that TensorFlow aborts are still printed.
+    """
+    if not hasattr(os, "fork"):
+        yield
+        return
+    try:
+        sys.stderr.flush()
+        kept = os.dup(2)
+    except (OSError, ValueError, AttributeError):  # standard error is closed
+        yield
+        return
+    read, write = os.pipe()
+    child = os.fork()
+    if not child:
+        _filter(read, write, kept)
+    os.close(read)
+    os.dup2(write, 2)
+    os.close(write)
+    try:
+        yield
+    finally:
+        sys.stderr.flush()
+        os.dup2(kept, 2)
+        os.close(kept)
+        os.waitpid(child, 0)
+
+
+def _filter(read: int, write: int, out: int) -> None:
+    try:
+        os.close(write)
+        os.close(2)
+        with open(read, "rb") as lines:
+            for line in lines:
+                if not _NOISE.search(line):
+                    os.write(out, line)
+    except BaseException:
+        pass
+    finally:
+        os._exit(0)

@@ -1,0 +1,1 @@
+"""Public releases -> lbzoo checkpoint folders, and back."""

@@ -1,0 +1,177 @@
+"""Texts to feature vectors, as a scikit-learn transformer."""
+
+from __future__ import annotations
+
+import copy
+import os
+from typing import Any, Iterable, Iterator, Optional, Union
+
+import numpy as np
+from sklearn.base import BaseEstimator, TransformerMixin
+
+from lbzoo.registry import DEFAULT_MODEL
+from lbzoo.states import PreparedModel, StateReader, check_options, check_size, prepare
+
+
+class FeatureExtractor(TransformerMixin, BaseEstimator):
+    """The state of a byte-level language model after a text, as features of the text.
+
+    Features of a text depend on nothing but the text: alone, in any batch and in any order they are equal (float32,
+    atol 1e-5, rtol 1e-4). Texts of any length are read whole. Nothing is learned in `fit`.
+
+    Args:
+        model: name of a checkpoint, path of a checkpoint folder, or an `MLSTMLanguageModel`. A named model is loaded at
+            first use, shared between extractors in the process, and never pickled with them. A model object is shared
+            with clones and travels inside a pickle; where its weight norm has to be folded, the features are those
+            of its weights at first use.
+        state: "cell" or "hidden", the `c` or `h` of the mLSTM. Descriptions of the 2017 model speak of its
+            hidden state, and the paper of final cell states with tanh; the published code returns the raw cell state
+            of the last byte, and so does the default here.
+        pool: "last", "mean" or "max" over the bytes of the text, the padding that the text policy adds included.
+        tanh: whether each state goes through tanh before it is pooled.
+        batch_size: most texts that run together; less takes less memory.
+        dtype: "float32" or "bfloat16", what matrix products run in. The features are float32 with each.
+
+    References:
+        Radford, Jozefowicz, Sutskever 2017, "Learning to Generate Reviews and Discovering Sentiment", and
+        `encoder.py` of openai/generating-reviews-discovering-sentiment.
+    """
+
+    def __init__(
+        self,
+        model: Any = DEFAULT_MODEL,
+        state: str = "cell",
+        pool: str = "last",
+        tanh: bool = False,
+        batch_size: int = 128,
+        dtype: str = "float32",
+    ) -> None:
+        self.model = model
+        self.state = state
+        self.pool = pool
+        self.tanh = tanh
+        self.batch_size = batch_size
+        self.dtype = dtype
+
+    def fit(self, texts: Any = None, y: Any = None) -> FeatureExtractor:
+        """Check the options; `texts` is left untouched, so an iterator is still whole afterwards.
+
+        Raises:
+            ConfigError: an option that cannot be honoured.
+        """
+        self._check()
+        return self
+
+    def transform(self, texts: Iterable[Union[str, bytes]]) -> np.ndarray:
+        """Features of texts.
+
+        Args:
+            texts: list, tuple, Series, array of objects or strings, or iterator of `str` (cleaned by the policy that
+                the checkpoint names) or `bytes` (read as they are; without a byte the features are zeros).
+
+        Returns:
+            float32 [texts, units]; [0, units] for none.
+
+        Raises:
+            TextError: a bare string, or an element that is not a text (None, NaN, a number); names its position.
+            ConfigError: an option that cannot be honoured.
+        """
+        windows = self.iter_transform(texts)
+        total = len(texts) if hasattr(texts, "__len__") else None
+        units = self._reader().units
+        if total is None:
+            return np.concatenate([np.zeros((0, units), np.float32), *windows])
+        out = np.empty((total, units), np.float32)
+        done = 0
+        for features in windows:
+            out[done : done + len(features)] = features
+            done += len(features)
+        return out
+
+    def iter_transform(self, texts: Iterable[Union[str, bytes]], window: Optional[int] = None) -> Iterator[np.ndarray]:
+        """Features of a stream of texts of any number, in order, in memory that does not grow.
+
+        Args:
+            texts: as in `transform`.
+            window: most texts that are read and sorted by length together; None chooses by the width of the model.
+
+        Yields:
+            float32 [texts of one window, units].
+
+        Raises:
+            As `transform`; what can be seen beforehand is raised by the call, the rest as the stream is read.
+        """
+        self._check()
+        if window is not None:
+            check_size("window", window)
+        return self._reader().iter_read(texts, batch_size=int(self.batch_size), window=window)
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
+        """`cell_0`, `cell_1` ... or `hidden_0` ...: object array [units]."""
+        self._check()
+        return np.array([f"{self.state}_{unit}" for unit in range(self._reader().units)], dtype=object)
+
+    def _check(self) -> None:
+        check_options(state=self.state, pool=self.pool, tanh=self.tanh, batch_size=self.batch_size, dtype=self.dtype)
+
+    def _reader(self) -> StateReader:
+        if isinstance(self.model, (str, os.PathLike)):
+            prepared = prepare(self.model, self.dtype)
+        else:
+            own = self.__dict__.get("_own")
+            if own is None or own[0] is not self.model or own[1] != self.dtype:
+                own = self._own = (self.model, self.dtype, PreparedModel(self.model, self.dtype))
+            prepared = own[2]
+        return prepared.reader(self.state, self.pool, self.tanh)
+
+    def __sklearn_clone__(self) -> FeatureExtractor:
+        """A clone shares the model, which it only reads; scikit-learn would copy it."""
+        other = type(self)(**self.get_params(deep=False))
+        for name in ("_own", "_metadata_request", "_sklearn_output_config"):
+            if name in self.__dict__:
+                other.__dict__[name] = self._own if name == "_own" else copy.deepcopy(self.__dict__[name])
+        return other
+
+    def __getstate__(self) -> dict[str, Any]:
+        state = dict(super().__getstate__())
+        state.pop("_own", None)
+        if hasattr(self.model, "named_weights"):
+            state["model"] = {
+                "config": self.model.config.to_dict(),
+                "text": self.model.text,
+                "card": self.model.card,
+                "dtype": self.model.mlstm.dtype_policy.name,
+                "weights": {name: value.numpy() for name, value in self.model.named_weights().items()},
+            }
+        return state
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        state = dict(state)
+        if isinstance(state.get("model"), dict):
+            state["model"] = _unpacked(**state["model"])
+        super().__setstate__(state)
+
+    def __sklearn_is_fitted__(self) -> bool:
+        return True
+
+    def __sklearn_tags__(self) -> Any:  # scikit-learn 1.6 and later
+        tags = super().__sklearn_tags__()
+        tags.requires_fit = False
+        tags.no_validation = True
+        tags.input_tags.string = True
+        tags.input_tags.two_d_array = False
+        tags.transformer_tags.preserves_dtype = []
+        return tags
+
+    def _more_tags(self) -> dict[str, Any]:  # before 1.6
+        return {"X_types": ["string"], "requires_fit": False, "no_validation": True, "preserves_dtype": []}
+
+
+def _unpacked(config: dict, text: str, card: dict, dtype: str, weights: dict[str, np.ndarray]) -> Any:
+    from lbzoo.models.config import MLSTMConfig
+    from lbzoo.models.mlstm import MLSTMLanguageModel
+
+    model = MLSTMLanguageModel(MLSTMConfig.from_dict(config), text, card, seed=None, dtype=dtype)
+    for name, variable in model.named_weights().items():
+        variable.assign(weights[name])
+    return model

@@ -1,0 +1,194 @@
+"""Reading a checkpoint folder without building a model: `config.json`, and whether every byte is the right one."""
+
+from __future__ import annotations
+
+import dataclasses
+import glob
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any, Callable, TypeVar
+
+from lbzoo import files as disk
+from lbzoo.errors import CheckpointError, ConfigError
+from lbzoo.fields import Fields
+from lbzoo.manifest import CONFIGS, MAX_FILE_SIZE, FileSpec
+from lbzoo.models.config import MLSTMConfig
+from lbzoo.text.clean import POLICIES
+
+FORMAT = 1
+CONFIG, WEIGHTS, CARD, PROBE = "config.json", "model.safetensors", "card.json", "probe.json"
+MAX_JSON = 1 << 20
+DTYPES = ("float32", "float16")
+T = TypeVar("T")
+
+
+@dataclasses.dataclass(frozen=True)
+class FolderInfo:
+    """What `config.json` of a checkpoint folder says, validated; `files` are all the others."""
+
+    folder: Path
+    architecture: str
+    config: MLSTMConfig
+    text: str
+    dtype: str
+    files: tuple[FileSpec, ...]
+
+    def has(self, path: str) -> bool:
+        return any(file.path == path for file in self.files)
+
+
+def verify(
+    folder: str | os.PathLike, expected_files: Iterable[FileSpec] | None = None, skip: Iterable[str] = ()
+) -> FolderInfo:
+    """Check every file of a checkpoint folder: size, then SHA-256, then names, shapes and dtype of the tensors.
+
+    Args:
+        folder: a checkpoint folder.
+        expected_files: what a manifest states, `config.json` included; checked besides what `config.json` states.
+        skip: files that are not going to be read.
+
+    Raises:
+        CheckpointError: no checkpoint, a malformed config, or a file that is missing or changed: names it, expected
+            and received.
+    """
+    from lbzoo.tensors import check_tensors
+
+    skip = set(skip)
+    info = read_folder(folder)
+    measured: dict[str, FileSpec] = {}
+    for spec in (*(expected_files or ()), *info.files):
+        if spec.path not in skip:
+            _require_same(info.folder / spec.path, spec, measured)
+    if WEIGHTS not in skip:
+        check_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
+    return info
+
+
+def read_folder(folder: str | os.PathLike) -> FolderInfo:
+    """Parse and validate `config.json`; reads no other file.
+
+    Raises:
+        CheckpointError: no folder, no `config.json`, or one that is malformed, huge, of another format version or
+            architecture, or with unknown fields.
+    """
+    folder = Path(folder)
+    if not folder.is_dir():
+        raise CheckpointError(f"there is no checkpoint folder here. Received: {str(folder)!r}.{_left_aside(folder)}")
+    path = folder / CONFIG
+    values = read_json(path)
+    if isinstance(values, dict) and "format" not in values:
+        kind = disk.brief(values.get("model_type") or values.get("architectures") or sorted(values)[:6])
+        raise CheckpointError(f"{path} is not of an lbzoo checkpoint: it has no format. Received: {kind}.")
+    fields = Fields(values, str(path), CheckpointError)
+    number = fields.take("format")
+    if type(number) is not int or number != FORMAT:
+        raise CheckpointError(
+            f"{path}: format must be {FORMAT}. Received: {disk.brief(number)}. A later one needs a newer lbzoo."
+        )
+    architecture = fields.choice("architecture", CONFIGS)
+    try:
+        config = CONFIGS[architecture].from_dict(fields.take("config"))
+    except ConfigError as error:
+        raise CheckpointError(f"{path}: config: {error}") from None
+    info = FolderInfo(
+        folder=folder,
+        architecture=architecture,
+        config=config,
+        text=fields.choice("text", POLICIES),
+        dtype=fields.choice("dtype", DTYPES),
+        files=_files(fields.fields("files")),
+    )
+    fields.finish()
+    if not info.has(WEIGHTS):
+        raise CheckpointError(
+            f"{path}: files must name {WEIGHTS}. Received: {disk.brief([f.path for f in info.files])}."
+        )
+    return info
+
+
+def measure(path: Path) -> FileSpec:
+    """Size and SHA-256 of a file, as a manifest or `config.json` states them."""
+    return FileSpec(path.name, path.stat().st_size, disk.sha256_file(path))
+
+
+def manifest_files(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
+    """Size and SHA-256 of every file of a verified checkpoint folder: an entry's `files` in the manifest."""
+    info = verify(folder)
+    specs = [measure(info.folder / CONFIG), *info.files]
+    return {spec.path: {"size": spec.size, "sha256": spec.sha256} for spec in specs}
+
+
+def _files(fields: Fields) -> tuple[FileSpec, ...]:
+    found = []
+    for path in fields.values:
+        reason = "must not name itself" if path == CONFIG else disk.unsafe_path(path)
+        if reason:
+            raise fields.fault(fields.path(path), reason, path)
+        inner = fields.fields(path)
+        size = inner.integer("size", 1, MAX_FILE_SIZE)
+        found.append(FileSpec(path, size, inner.digest("sha256", disk.SHA256)))
+        inner.finish()
+    return tuple(found)
+
+
+def _require_same(path: Path, spec: FileSpec, measured: dict[str, FileSpec]) -> None:
+    advice = "Get the checkpoint again, or restore the file."
+    try:
+        size = path.stat().st_size
+        if not path.is_file():
+            raise CheckpointError(f"{path} must be a file. Received: a folder or a device. {advice}")
+        if spec.size is not None and size != spec.size:
+            raise CheckpointError(
+                f"{path} has changed: it must have {spec.size} bytes. Received: {size} bytes. {advice}"
+            )
+        if spec.path not in measured:
+            measured[spec.path] = FileSpec(spec.path, size, disk.sha256_file(path))
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read. Received: {error.strerror or error}. {advice}") from None
+    received = measured[spec.path].sha256
+    if spec.sha256 is not None and received != spec.sha256:
+        raise CheckpointError(f"{path} has changed: its SHA-256 must be {spec.sha256}. Received: {received}. {advice}")
+
+
+def read_json(path: Path) -> Any:
+    try:
+        with open(path, "rb") as file:
+            data = file.read(MAX_JSON + 1)
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read. Received: {error.strerror or error}.") from None
+    if len(data) > MAX_JSON:
+        raise CheckpointError(f"{path} must be at most {MAX_JSON} bytes. Received: more.")
+    try:
+        return disk.parse_json(data)
+    except ValueError as error:
+        raise CheckpointError(f"{path} cannot be parsed: {error}. Received: {len(data)} bytes.") from None
+
+
+def while_still(folder: Path, read: Callable[[], T]) -> T:
+    """`read()`; once more where another process replaced the folder meanwhile, so that files never mix."""
+    for last in (False, False, False, False, True):
+        before = _identity(folder)
+        try:
+            value = read()
+        except CheckpointError:
+            if last or _identity(folder) == before:
+                raise
+        else:
+            if last or _identity(folder) == before:
+                return value
+    raise AssertionError("unreachable")
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    try:
+        found = folder.stat()
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
+def _left_aside(folder: Path) -> str:
+    """Where the system cannot swap folders in one step, a kill may leave the only copy beside its place."""
+    left = sorted(folder.parent.glob(f".{glob.escape(folder.name)}.old-*/folder")) if folder.name else []
+    return f" A save was interrupted here; the copy before it is {left[0]}." if left else ""

@@ -1,0 +1,1 @@
+"""The one update that every run makes, its schedules and its optimizers."""

@@ -1,0 +1,234 @@
+"""Texts through a model, one number per unit out: what features and classifiers stand on. Knows no scikit-learn.
+
+One compiled function per choice of (state, pool, tanh), with an input signature whose rows and steps are open: one
+trace serves every shape.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any, Iterable, Iterator, Optional, Sequence, Tuple, Union
+
+import numpy as np
+
+from lbzoo.errors import ConfigError
+from lbzoo.text.batching import batches, chunks, windows
+from lbzoo.text.bytes import pack
+from lbzoo.text.clean import as_texts, encode
+
+STATES = ("cell", "hidden")
+POOLS = ("last", "mean", "max")
+DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
+
+_WINDOW_BYTES = 32 << 20
+_OUTPUT_BYTES = 32 << 20
+_COLLECT_BYTES = 32 << 20
+
+
+class StateReader:
+    """Pooled states of a model over texts.
+
+    Args:
+        model: an mLSTM language model in folded form (`model.folded()`).
+        state: "cell" or "hidden".
+        pool: "last", "mean" or "max" over the bytes of a text.
+        tanh: whether each state goes through tanh before it is pooled.
+
+    Raises:
+        ConfigError: a value outside these.
+    """
+
+    def __init__(self, model: Any, state: str = "cell", pool: str = "last", tanh: bool = False) -> None:
+        check_options(state=state, pool=pool, tanh=tanh)
+        if model.config.vocab_size < 256:
+            raise ConfigError(
+                f"reading bytes takes a vocabulary of 256 or more. Received: vocab_size={model.config.vocab_size}."
+            )
+        self.model, self.state, self.pool, self.tanh = model, state, pool, bool(tanh)
+        self.units = model.config.units
+        self.step = _compile(model, state, pool, self.tanh)
+
+    def iter_read(
+        self, texts: Iterable, batch_size: int = 128, window: Optional[int] = None, chunk_size: Optional[int] = None
+    ) -> Iterator[np.ndarray]:
+        """Read a stream, window by window, in order and in memory that does not grow.
+
+        Args:
+            texts: anything `lbzoo.text.clean.as_texts` takes.
+            batch_size: most texts that run together.
+            window: most texts that are sorted together; None chooses by the width of the model.
+            chunk_size: most steps per call; None chooses. It changes speed, not results.
+
+        Yields:
+            float32 [texts of the window, units].
+
+        Raises:
+            TextError: an element that is not a text.
+        """
+        if window is None:
+            window = min(max(_OUTPUT_BYTES // (4 * self.units), batch_size), 64 * batch_size)
+        encoded = (encode(text, self.model.text) for text in as_texts(texts))
+        return (self.read(rows, batch_size, chunk_size) for rows in windows(encoded, window, _WINDOW_BYTES))
+
+    def read(self, rows: Sequence[bytes], batch_size: int = 128, chunk_size: Optional[int] = None) -> np.ndarray:
+        """Pooled states of byte strings that the text policy has been applied to.
+
+        Args:
+            rows: byte strings; one without a byte gives zeros, the state that a text starts from.
+
+        Returns:
+            float32 [rows, units].
+        """
+        out = np.zeros((len(rows), self.units), np.float32)
+        for index in batches([len(row) for row in rows], batch_size):
+            self._read_batch(out, index, [rows[i] for i in index], chunk_size)
+        return out
+
+    def _read_batch(self, out: np.ndarray, index: np.ndarray, rows: Sequence[bytes], chunk_size: Optional[int]) -> None:
+        """Fill out[index]; `rows` fall in length, so that those that are over are always the last ones."""
+        packed = pack(rows)
+        carried = self.start(len(rows))
+        running = len(rows)
+        for start, stop, active in chunks(packed.lengths, chunk_size or self._chunk_size(len(rows))):
+            if active < running:
+                self._write(out, index[active:running], carried, packed.lengths, active, running)
+                carried = tuple(value[:active] for value in carried)
+                running = active
+            carried = self.step(*packed.cut(active, start, stop), *carried)
+        self._write(out, index[:running], carried, packed.lengths, 0, running)
+
+    def start(self, rows: int) -> Tuple[Any, ...]:
+        """What `step` carries at the start of texts: c, h float32, the pool's sum or maximum float64 [rows, units]."""
+        import tensorflow as tf
+
+        c, h = self.model.initial_state(rows)
+        if self.pool == "last":
+            return c, h
+        return c, h, tf.fill([rows, self.units], tf.constant(-np.inf if self.pool == "max" else 0, tf.float64))
+
+    def finish(self, carried: Tuple[Any, ...], lengths: np.ndarray) -> np.ndarray:
+        """What `step` carried to the end of texts of these lengths -> float32 [rows, units]."""
+        if self.pool == "last":
+            value = carried[STATES.index(self.state)].numpy()
+            return np.tanh(value) if self.tanh else value
+        value = carried[2].numpy()
+        if self.pool == "mean":
+            value = value / np.maximum(lengths, 1)[:, None]
+        return np.where(lengths[:, None] > 0, value, 0).astype(np.float32)
+
+    def _write(self, out, index, carried, lengths, first, last) -> None:
+        out[index] = self.finish(tuple(value[first:last] for value in carried), lengths[first:last])
+
+    def _chunk_size(self, rows: int) -> int:
+        if self.pool == "last":
+            return 256
+        return int(np.clip(_COLLECT_BYTES // (4 * self.units * rows), 8, 256))
+
+
+def _compile(model: Any, state: str, pool: str, tanh: bool) -> Any:
+    """(ids int32 [rows, time], mask bool [rows, time], carried ...) -> carried, as one tf.function with a signature."""
+    import tensorflow as tf
+
+    def last(ids, mask, c, h):
+        return model.run(ids, state=(c, h), mask=mask)[1]
+
+    def pooled(ids, mask, c, h, value):
+        states, (c, h) = model.run(ids, state=(c, h), mask=mask, collect=state)
+        states = tf.tanh(states) if tanh else states
+        real = mask[:, :, None]
+        if pool == "mean":  # float64 across chunks: a long text adds up thousands of them
+            return c, h, value + tf.cast(tf.reduce_sum(tf.where(real, states, 0.0), 1), tf.float64)
+        return c, h, tf.maximum(value, tf.cast(tf.reduce_max(tf.where(real, states, -np.inf), 1), tf.float64))
+
+    units = model.config.units
+    signature = [tf.TensorSpec([None, None], tf.int32), tf.TensorSpec([None, None], tf.bool)]
+    signature += [tf.TensorSpec([None, units], tf.float32)] * 2
+    if pool != "last":
+        signature.append(tf.TensorSpec([None, units], tf.float64))
+    return tf.function(last if pool == "last" else pooled, input_signature=signature)
+
+
+class PreparedModel:
+    """A model ready to read texts: weight norm folded, the wanted compute dtype, readers compiled once.
+
+    Weights are copied only where folding or another dtype demands it; the copy is a snapshot.
+    """
+
+    def __init__(self, model: Any, dtype: str = "float32") -> None:
+        check_options(dtype=dtype)
+        if not all(hasattr(model, name) for name in ("config", "text", "run", "folded", "initial_state")):
+            raise ConfigError(
+                "features need the name of a checkpoint, its folder or an lbzoo mLSTM language model. "
+                f"Received: {type(model).__name__}."
+            )
+        self.model = _in_dtype(model.folded(), DTYPES[dtype])
+        self._readers: dict[Tuple[str, str, bool], StateReader] = {}
+
+    def reader(self, state: str = "cell", pool: str = "last", tanh: bool = False) -> StateReader:
+        """The reader for these options, compiled at the first call."""
+        check_options(state=state, pool=pool, tanh=tanh)
+        key = (state, pool, bool(tanh))
+        if key not in self._readers:
+            self._readers[key] = StateReader(self.model, *key)
+        return self._readers[key]
+
+
+def _in_dtype(model: Any, policy: str) -> Any:
+    if model.mlstm.dtype_policy.name == policy:
+        return model
+    other = type(model)(model.config, model.text, model.card, seed=None, kernel=model.mlstm.kernel, dtype=policy)
+    values = model.named_weights()
+    for name, variable in other.named_weights().items():
+        variable.assign(values[name])
+    return other
+
+
+_KEPT = 2
+_prepared: OrderedDict[Tuple[Any, ...], PreparedModel] = OrderedDict()
+_lock = threading.Lock()
+
+
+def prepare(name: Union[str, os.PathLike], dtype: str = "float32") -> PreparedModel:
+    """Load a checkpoint by name or folder and prepare it; the last two stay in memory for clones and repeated calls."""
+    check_options(dtype=dtype)
+    key = (*_identity(name), dtype)
+    with _lock:
+        if key not in _prepared:
+            from lbzoo.loading import load
+
+            _prepared[key] = PreparedModel(load(name), dtype)
+            while len(_prepared) > _KEPT:
+                _prepared.popitem(last=False)
+        _prepared.move_to_end(key)
+        return _prepared[key]
+
+
+def _identity(name: Union[str, os.PathLike]) -> Tuple[Any, ...]:
+    """A folder that was written anew is another model, also under its old name."""
+    config = Path(name) / "config.json"
+    try:
+        stat = config.stat()
+    except (OSError, ValueError):
+        return (os.fspath(name),)
+    return (str(config.resolve()), stat.st_mtime_ns, stat.st_ino)
+
+
+def check_options(
+    state: Any = "cell", pool: Any = "last", tanh: Any = False, batch_size: Any = 1, dtype: Any = "float32"
+) -> None:
+    """Raise ConfigError for the first option that cannot be honoured."""
+    for name, value, known in (("state", state, STATES), ("pool", pool, POOLS), ("dtype", dtype, tuple(DTYPES))):
+        if not isinstance(value, str) or value not in known:
+            raise ConfigError(f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+    if not isinstance(tanh, (bool, np.bool_)):
+        raise ConfigError(f"tanh must be true or false. Received: tanh={tanh!r}.")
+    check_size("batch_size", batch_size)
+
+
+def check_size(name: str, value: Any) -> None:
+    """Raise ConfigError unless `value` is a positive integer."""
+    if isinstance(value, bool) or not isinstance(value, (int, np.integer)) or value < 1:
+        raise ConfigError(f"{name} must be a positive integer. Received: {name}={value!r}.")

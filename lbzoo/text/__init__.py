@@ -1,0 +1,1 @@
+"""str or bytes -> ids, under one stated policy."""

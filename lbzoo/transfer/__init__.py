@@ -1,0 +1,1 @@
+"""Probes and classifiers on top of the models."""

@@ -1,0 +1,183 @@
+"""Answers about texts by a checkpoint's probe, by a fitted one, or by the checkpoint's sentiment unit.
+
+Knows no scikit-learn, whose import takes half a second: the command line answers through this class alone.
+"""
+
+from __future__ import annotations
+
+import os
+import warnings
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+
+from lbzoo.errors import ConfigError, NotFittedError
+from lbzoo.registry import DEFAULT_MODEL
+from lbzoo.transfer.labels import Label, as_label_array
+from lbzoo.transfer.probe import Probe
+
+if TYPE_CHECKING:
+    from lbzoo.trace import Trace
+
+NEGATIVE, POSITIVE = "negative", "positive"
+
+
+class Prediction(NamedTuple):
+    """One answer of `iter_predict`: the label, its probability, and all probabilities in the order of `classes_`."""
+
+    label: Label
+    probability: float
+    probabilities: np.ndarray
+
+
+class SentimentInference:
+    """What `SentimentClassifier` does once there is something to decide by; see there.
+
+    Args:
+        model: a checkpoint's name, its folder, or a model, which is read as it is at the first call.
+        batch_size: most texts that run together; None means 128.
+        dtype: what the model computes in, "float32" or "bfloat16".
+    """
+
+    def __init__(self, model: Any = DEFAULT_MODEL, batch_size: int | None = None, dtype: str = "float32") -> None:
+        self.model, self.batch_size, self.dtype = model, batch_size, dtype
+
+    def predict(self, texts: Iterable[str | bytes]) -> np.ndarray:
+        """Labels [texts]."""
+        probe = self._decider()
+        blocks = [probe.predict(block) for block in self._iter_features(texts, probe)]
+        return np.concatenate(blocks) if blocks else as_label_array(probe.classes)[:0]
+
+    def predict_proba(self, texts: Iterable[str | bytes]) -> np.ndarray:
+        """Probabilities, float32 [texts, classes], in the order of `classes_`; each row sums to 1."""
+        probe = self._decider()
+        blocks = [probe.predict_proba(block) for block in self._iter_features(texts, probe)]
+        return np.concatenate(blocks) if blocks else np.zeros((0, len(probe.classes)), np.float32)
+
+    def decision_function(self, texts: Iterable[str | bytes]) -> np.ndarray:
+        """Scores, float32: [texts] for two classes (above 0: `classes_[1]`), else [texts, classes]."""
+        probe = self._decider()
+        blocks = [probe.decision_function(block) for block in self._iter_features(texts, probe)]
+        shape = (0,) if len(probe.classes) == 2 else (0, len(probe.classes))
+        return np.concatenate(blocks) if blocks else np.zeros(shape, np.float32)
+
+    def iter_predict(self, texts: Iterable[str | bytes], window: int | None = None) -> Iterator[Prediction]:
+        """Answers for a stream of texts, in order, in memory that does not grow with their number.
+
+        Args:
+            texts: any iterable; it is read a window ahead of the answers.
+            window: most texts that are read and sorted together; None chooses by the width of the model.
+        """
+        probe = self._decider()
+        place = {label: position for position, label in enumerate(probe.classes)}
+        return (
+            Prediction(label, float(row[place[label]]), row)
+            for block in self._iter_features(texts, probe, window)
+            for label, row in zip(probe.predict(block).tolist(), probe.predict_proba(block))
+        )
+
+    def trace(self, text: str | bytes, unit: int | None = None, label: Any = None, follow: str | None = None) -> Trace:
+        """The sentiment after every byte of a text of any length; see `lbzoo.trace`.
+
+        Args:
+            text: str or bytes.
+            unit: follow this unit of the cell state.
+            label: follow the score of this class.
+            follow: "unit", the sentiment unit that the checkpoint's card names, or "score", that of the probe in use
+                (positive for the second of two classes). None: the unit where the card names one, else the score.
+
+        Returns:
+            A `Trace`: (character, value) pairs with `to_terminal()` and `to_html()`.
+        """
+        from lbzoo.trace import trace
+
+        if follow not in (None, "unit", "score"):
+            raise ConfigError(f"follow must be 'unit', 'score' or None. Received: {follow!r}.")
+        loaded = self._loaded()
+        if follow is None:
+            follow = "unit" if unit is not None or (label is None and loaded.unit_probe is not None) else "score"
+        if follow == "unit":
+            return trace(text, loaded.prepared, unit=unit)
+        return trace(text, loaded.prepared, unit=unit, probe=self._decider(), label=label)
+
+    @property
+    def classes_(self) -> np.ndarray:
+        """Labels in the order of `predict_proba`'s columns."""
+        return as_label_array(self._decider().classes)
+
+    @property
+    def decides_by(self) -> str:
+        """ "fit", "probe" or "unit"; NotFittedError where there is none of them."""
+        if hasattr(self, "probe_"):
+            return "fit"
+        loaded = self._loaded()
+        if loaded.probe is None and loaded.unit_probe is None:
+            raise NotFittedError(
+                f"the checkpoint {loaded.name} has no probe and its card names no sentiment unit: it cannot classify. "
+                "Call fit(texts, labels) first, or choose a checkpoint with a probe."
+            )
+        return "unit" if loaded.probe is None else "probe"
+
+    def _decider(self) -> Probe:
+        by = self.decides_by
+        if by == "fit":
+            return self.probe_
+        loaded = self._loaded()
+        if by == "unit" and not loaded.warned:
+            loaded.warned = True
+            warnings.warn(
+                f"{loaded.name} has no probe: deciding by the sign of its sentiment unit, with probabilities "
+                "that nobody calibrated. fit(texts, labels) makes a probe.",
+                UserWarning,
+                stacklevel=3,
+            )
+        return loaded.probe if by == "probe" else loaded.unit_probe
+
+    def _iter_features(
+        self, texts: Iterable[str | bytes], probe: Probe, window: int | None = None
+    ) -> Iterator[np.ndarray]:
+        prepared = self._loaded().prepared
+        units = prepared.model.config.units
+        if probe.features != units:
+            raise ConfigError(
+                f"the probe reads {probe.features} features; the model has {units} units. Fit again with this model."
+            )
+        return prepared.reader(probe.state, probe.pool, probe.tanh).iter_read(texts, self._batch(), window)
+
+    def _batch(self) -> int:
+        return 128 if self.batch_size is None else self.batch_size
+
+    def _loaded(self) -> _Loaded:
+        """The model and what came with it, read at the first call and again after `set_params`."""
+        found = self.__dict__.get("_cache")
+        if found is None or found.source is not self.model or found.dtype != self.dtype:
+            found = self.__dict__["_cache"] = _Loaded(self.model, self.dtype)
+        return found
+
+
+class _Loaded:
+    """A checkpoint ready to read texts, with its probe, or a probe made of its sentiment unit."""
+
+    def __init__(self, source: Any, dtype: str) -> None:
+        from lbzoo.states import PreparedModel, prepare
+        from lbzoo.trace import sentiment_unit
+
+        self.source, self.dtype, self.warned = source, dtype, False
+        if isinstance(source, (str, os.PathLike)):
+            from lbzoo.checkpoint import load_probe
+            from lbzoo.loading import checkpoint_folder
+
+            self.name = os.fspath(source)
+            self.probe = load_probe(checkpoint_folder(source))
+            self.prepared = prepare(source, dtype)
+        else:
+            self.prepared = PreparedModel(source, dtype)
+            self.name = str(source.card.get("name") or "given")
+            self.probe = None
+        unit, polarity = sentiment_unit(self.prepared.model.card, self.prepared.model.config.units)
+        self.unit_probe = None
+        if unit is not None:
+            coef = np.zeros((1, self.prepared.model.config.units), np.float32)
+            coef[0, unit] = polarity
+            self.unit_probe = Probe(coef, np.zeros(1, np.float32), [NEGATIVE, POSITIVE])

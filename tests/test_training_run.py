@@ -1,0 +1,252 @@
+"""A run: it learns, stops and resumes exactly, skips what is not finite, and exports what lbzoo loads."""
+
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+import lbzoo
+from lbzoo._keras import adam
+from lbzoo.errors import ConfigError, TrainingError
+from lbzoo.optimizers.schedules import LinearDecay
+from lbzoo.optimizers.update import Update
+from training import loop, pretrain_mlstm, sample_reviews
+from training.checkpointing import Checkpoints
+from training.evaluate import bits_per_character
+from training.recipes import RECIPES, RunConfig, recipe, with_settings
+
+
+def start(run, *more):
+    command = [sys.executable, "-m", "training.pretrain_mlstm", "--recipe", "tiny", "--run", str(run), *more]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def finish(run, *more, status=0):
+    process = start(run, *more)
+    out, err = process.communicate(timeout=300)
+    assert process.returncode == status, err
+    return out.strip().splitlines()[-1]
+
+
+def wait_for(condition, seconds=120):
+    limit = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < limit
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory):
+    run = tmp_path_factory.mktemp("runs") / "whole"
+    return run, finish(run, "--export", str(run / "exported"))
+
+
+@pytest.mark.slow
+def test_killed_and_started_again_it_ends_with_the_same_weights(uninterrupted, tmp_path):
+    _, expected = uninterrupted
+    run = tmp_path / "killed"
+    for number in (1, 3):
+        process = start(run)
+        wait_for(lambda number=number: len(list(run.glob("step-*"))) > 0 and newest(run) >= 10 * number)
+        os.kill(process.pid, signal.SIGKILL)
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    assert newest(run) < 60
+    assert finish(run) == expected
+    assert "checksum" in expected
+
+
+def newest(run):
+    return max(int(path.name[5:]) for path in run.glob("step-*"))
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_exits_75(tmp_path):
+    process = start(tmp_path / "run", "--set", "steps=100000", "--set", "save_every=100000")
+    wait_for(lambda: (tmp_path / "run" / "log.csv").exists())
+    process.send_signal(signal.SIGTERM)
+    _, err = process.communicate(timeout=60)
+    assert process.returncode == loop.RESUME_EXIT and "start again to go on" in err
+    assert newest(tmp_path / "run") >= 20
+
+
+def test_the_loss_falls_and_the_export_is_a_checkpoint_with_a_probe(uninterrupted):
+    run, last_line = uninterrupted
+    rows = [line.split(",") for line in (run / "log.csv").read_text().splitlines()]
+    loss = rows[0].index("loss")
+    assert float(rows[-1][loss]) < 0.9 * float(rows[1][loss])
+    assert last_line.startswith("step 60 loss ")
+    classifier = lbzoo.SentimentClassifier(run / "exported")
+    assert classifier.predict_proba(["fine"]).shape == (1, 2)
+
+
+def test_a_finished_run_started_again_says_the_same(uninterrupted):
+    run, expected = uninterrupted
+    assert finish(run) == expected
+
+
+def test_another_configuration_in_the_same_folder_is_refused(uninterrupted, capsys):
+    run, _ = uninterrupted
+    status = pretrain_mlstm.main(["--recipe", "tiny", "--run", str(run), "--set", "optimizer.learning_rate=1e-4"])
+    assert status == 1
+    assert "optimizer differ" in capsys.readouterr().err
+
+
+def variables_and_checkpoints(folder):
+    variable, step = tf.Variable([1.0, 2.0]), tf.Variable(0)
+    return variable, Checkpoints(folder, {"variable": variable, "step": step})
+
+
+def test_the_newest_complete_checkpoint_wins_and_a_damaged_one_is_skipped(tmp_path, capsys):
+    variable, checkpoints = variables_and_checkpoints(tmp_path)
+    assert checkpoints.restore() is None
+    for step in (1, 2, 3):
+        variable.assign([float(step), 0.0])
+        checkpoints.save(step, {"loss": 0.5})
+    assert [p.name for p in sorted(tmp_path.iterdir())] == ["step-00000002", "step-00000003"]
+    data = next((tmp_path / "step-00000003").glob("*.data*"))
+    data.write_bytes(data.read_bytes()[:-1] + b"?")
+    assert checkpoints.restore()["step"] == 2 and variable.numpy()[0] == 2.0
+    assert "step-00000003" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("missing", ["COMMIT.json", "state.index"])
+def test_an_incomplete_checkpoint_does_not_count(tmp_path, missing):
+    variable, checkpoints = variables_and_checkpoints(tmp_path)
+    checkpoints.save(1, {})
+    checkpoints.save(2, {})
+    (tmp_path / "step-00000002" / missing).unlink()
+    assert checkpoints.restore()["step"] == 1
+
+
+def test_leftovers_of_a_killed_save_are_cleared(tmp_path):
+    _, checkpoints = variables_and_checkpoints(tmp_path)
+    checkpoints.save(1, {})
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.77")
+    assert checkpoints.restore()["step"] == 1
+    assert not list(tmp_path.glob(".step-*"))
+
+
+def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path, monkeypatch):
+    variable, checkpoints = variables_and_checkpoints(tmp_path)
+    checkpoints.save(1, {})
+
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("training.checkpointing._sync", full)
+    with pytest.raises(TrainingError, match="No space left.*last good checkpoint is intact"):
+        checkpoints.save(2, {})
+    monkeypatch.undo()
+    assert checkpoints.restore()["step"] == 1
+
+
+def small_update(clip_norm=1.0):
+    variable = tf.Variable([1.0, -2.0])
+    return variable, Update([variable], adam(0.1), LinearDecay(0.1, 100), clip_norm)
+
+
+@pytest.mark.parametrize("poison", [float("inf"), float("nan")])
+def test_a_gradient_that_is_not_finite_changes_nothing(poison):
+    variable, update = small_update()
+
+    def loss(factor):
+        return tf.reduce_sum(variable * variable) * factor, None
+
+    step = tf.function(lambda factor: update(loss, factor))
+    step(tf.constant(1.0))
+    before = [v.numpy().copy() for v in (variable, *update.optimizer.variables())]
+    for _ in range(3):
+        step(tf.constant(poison))
+    for old, new in zip(before, (variable, *update.optimizer.variables())):
+        np.testing.assert_array_equal(old, new.numpy())
+    assert int(update.skipped) == int(update.skipped_in_a_row) == 3
+    update.check(limit=4)
+    with pytest.raises(TrainingError, match="3 steps in a row"):
+        update.check(limit=3)
+    step(tf.constant(1.0))
+    assert int(update.skipped_in_a_row) == 0 and int(update.optimizer.iterations) == 2
+
+
+def test_the_update_is_adam_on_the_clipped_gradient():
+    variable, update = small_update(clip_norm=0.5)
+    m = v = np.zeros(2)
+    w = variable.numpy().astype(np.float64)
+    for t in range(1, 6):
+        _, norm, _ = update(lambda: (tf.reduce_sum(variable * variable), None))
+        gradient = 2 * w
+        np.testing.assert_allclose(norm, np.linalg.norm(gradient), rtol=1e-5)
+        gradient *= min(1, 0.5 / np.linalg.norm(gradient))
+        m, v = 0.9 * m + 0.1 * gradient, 0.999 * v + 0.001 * gradient**2
+        rate = 0.1 * (1 - (t - 1) / 100) * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
+        w = w - rate * m / (np.sqrt(v) + 1e-8)
+        np.testing.assert_allclose(variable.numpy(), w, rtol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "step, rate", [(0, 0.25), (1, 0.5), (3, 1.0), (4, 1.0), (7, 0.5), (9, 1 / 6), (10, 0.0), (11, 0.0)]
+)
+def test_linear_decay_table(step, rate):
+    np.testing.assert_allclose(LinearDecay(1.0, 10, warmup=4)(step), rate, atol=1e-6)
+
+
+@pytest.mark.parametrize("bad", [{"peak": 0}, {"steps": 0}, {"warmup": 10}, {"end": 2.0}])
+def test_a_schedule_that_makes_no_sense_is_refused(bad):
+    with pytest.raises(ConfigError, match="Received"):
+        LinearDecay(**{"peak": 1.0, "steps": 10, **bad})
+
+
+@pytest.mark.parametrize("name", sorted(RECIPES))
+def test_every_recipe_survives_its_json(name):
+    assert RunConfig.from_dict(recipe(name).to_dict()) == recipe(name)
+
+
+def test_settings_replace_fields_by_path():
+    config = with_settings(
+        recipe("tiny"), {"optimizer.learning_rate": "1e-4", "steps": "7", "model.weight_norm": "false"}
+    )
+    assert (config.optimizer.learning_rate, config.steps, config.model.weight_norm) == (1e-4, 7, False)
+
+
+@pytest.mark.parametrize(
+    "setting, words",
+    [
+        ({"optimizer.rate": "1"}, "no such setting.*learning_rate"),
+        ({"steps": "many"}, "steps is a int"),
+        ({"model": "x"}, "group of settings"),
+        ({"steps.x": "1"}, "no fields of its own"),
+        ({"model.output": "maybe"}, "output is a bool"),
+    ],
+)
+def test_settings_that_do_not_fit_are_refused(setting, words):
+    with pytest.raises(ConfigError, match=words):
+        with_settings(recipe("tiny"), setting)
+
+
+def test_an_unknown_recipe_lists_the_known(capsys):
+    assert pretrain_mlstm.main(["--recipe", "huge"]) == 1
+    assert "tiny" in capsys.readouterr().err
+
+
+def test_bits_per_character_of_a_model_that_knows_nothing_is_eight(tiny_model):
+    blank = lbzoo.MLSTMLanguageModel(tiny_model.config, seed=None)
+    texts = [d.text for d in sample_reviews.documents(100)]
+    np.testing.assert_allclose(bits_per_character(blank, texts, rows=4, window=64), 8.0, atol=1e-4)
+
+
+def test_bits_per_character_equals_reading_text_by_text(tiny_model):
+    texts = [d.text for d in sample_reviews.documents(8)]
+    total, count = 0.0, 0
+    joined = b"".join(texts)
+    ids = np.frombuffer(joined, np.uint8).astype(np.int32)[None]
+    logits, _ = tiny_model(ids[:, :-1], reset=ids[:, :-1] == ord("\n"))
+    loss = tf.nn.sparse_softmax_cross_entropy_with_logits(ids[:, 1:], logits)
+    total, count = float(tf.reduce_sum(loss)), loss.shape[1]
+    measured = bits_per_character(tiny_model, texts, rows=1, window=count)
+    np.testing.assert_allclose(measured, total / count / np.log(2), rtol=1e-5)

@@ -1,0 +1,1 @@
+"""Training programs. Not installed with the package: run them from a checkout."""

@@ -1,0 +1,50 @@
+"""Held-out figures of an mLSTM: bits per character of a text, accuracy of a read-out."""
+
+from __future__ import annotations
+
+from typing import Iterable, Sequence
+
+import numpy as np
+import tensorflow as tf
+
+from lbzoo.models.mlstm import MLSTMLanguageModel
+from training.objectives import BITS, language_model_loss
+
+
+def bits_per_character(model: MLSTMLanguageModel, texts: Iterable[bytes], rows: int = 64, window: int = 256) -> float:
+    """Mean bits that `model` needs for each byte of the texts, read one after another with carried state.
+
+    The texts are joined and cut into `rows` equal stripes; a stripe starts from a zero state, and so does each text.
+    At most rows - 1 bytes at the end, and the last window where it is short, are left out.
+    """
+    joined = b"".join(texts)
+    stripe = (len(joined) - 1) // rows
+    if stripe < 1:
+        raise ValueError(f"too little text for {rows} rows. Received: {len(joined)} bytes.")
+    window = min(window, stripe)
+    stream = np.frombuffer(joined, np.uint8)
+    begins = np.arange(rows)[:, None] * stripe
+
+    @tf.function
+    def step(ids, next_ids, reset, c, h):
+        logits, state = model(ids, state=(c, h), reset=reset)
+        return language_model_loss(logits, next_ids), state
+
+    state, losses = model.initial_state(rows), []
+    for start in range(0, stripe - window + 1, window):
+        places = begins + np.arange(start, start + window + 1)[None, :]
+        block = stream[places].astype(np.int32)
+        reset = block[:, :-1] == ord("\n")  # a text begins with the only newline in it
+        loss, state = step(block[:, :-1], block[:, 1:], reset, *state)
+        losses.append(float(loss))
+    return float(np.mean(losses)) * BITS
+
+
+def read_out_accuracy(
+    model: MLSTMLanguageModel, w: np.ndarray, b: float, texts: Sequence[bytes], positive: Sequence[bool]
+) -> float:
+    """Share of the texts whose last hidden state h . w + b has the sign of their label."""
+    from lbzoo.features import FeatureExtractor
+
+    hidden = FeatureExtractor(model, state="hidden").transform(list(texts))
+    return float(np.mean((hidden @ w + b > 0) == np.asarray(positive)))

@@ -1,0 +1,126 @@
+"""The outer loop, visible at a glance: batch -> update -> log -> evaluate -> save -> stop."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import json
+import signal
+import sys
+import time
+from pathlib import Path
+from typing import Any, Callable, Mapping, Optional
+
+from tqdm import tqdm
+
+from lbzoo.errors import TrainingError
+from training.checkpointing import Checkpoints
+
+RESUME_EXIT = 75  # the run was asked to stop, saved, and can be started again
+SKIP_LIMIT = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class End:
+    """Where a run ended: the last step, its loss, and whether all steps are done."""
+
+    step: int
+    loss: float
+    complete: bool
+
+
+def run(
+    folder: Path,
+    config: Mapping[str, Any],
+    steps: int,
+    checkpoints: Checkpoints,
+    step_function: Callable[[int], Mapping[str, Any]],
+    evaluate: Callable[[], Mapping[str, float]],
+    check: Callable[[int], None],
+    save_every: int,
+    evaluate_every: int,
+    minutes: Optional[float] = None,
+    log_every: int = 20,
+) -> End:
+    """Train from the newest checkpoint in `folder` to `steps`, or for `minutes`.
+
+    Args:
+        step_function: does step t and returns scalar tensors by name, "characters" among them.
+        evaluate: held-out figures by name.
+        check: called with the limit of skipped steps in a row; raises when it is passed.
+
+    Returns:
+        How it ended; not complete if it stopped early (time, SIGTERM), saved.
+
+    Raises:
+        TrainingError: the folder belongs to another configuration, or too many steps were skipped.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    _same_config(folder / "config.json", config)
+    commit = checkpoints.restore()
+    start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
+    asked = _stop_flag()
+    deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
+    log = _Log(folder / "log.csv", start)
+    with tqdm(total=steps, initial=start, unit="step", disable=None) as bar:
+        for step in range(start + 1, steps + 1):
+            values = step_function(step - 1)
+            bar.update()
+            if step % log_every == 0 or step == steps:
+                check(SKIP_LIMIT)
+                bar.set_postfix(log.write(step, values))
+            if step % evaluate_every == 0 or step == steps:
+                figures = evaluate()
+                if figures:
+                    print(f"step {step}: " + ", ".join(f"{k} {v:.4f}" for k, v in figures.items()), flush=True)
+            stop = bool(asked) or time.monotonic() > deadline
+            if step % save_every == 0 or step == steps or stop:
+                loss = float(values["loss"])
+                checkpoints.save(step, {"loss": loss, "config": dict(config)})
+            if stop and step < steps:
+                print(f"stopped after step {step} of {steps}; start again to go on", file=sys.stderr)
+                return End(step, loss, complete=False)
+    return End(steps, loss, complete=True)
+
+
+def _same_config(path: Path, config: Mapping[str, Any]) -> None:
+    if path.exists():
+        old = json.loads(path.read_text())
+        changed = [k for k in sorted(set(old) | set(config)) if old.get(k) != config.get(k)]
+        if changed:
+            raise TrainingError(
+                f"{path.parent} holds a run with another configuration: {', '.join(changed)} differ. "
+                f"Choose another --run folder, or delete that one."
+            )
+    path.write_text(json.dumps(config, indent=1) + "\n")
+
+
+def _stop_flag() -> list[int]:
+    """Becomes non-empty on SIGTERM or SIGINT: finish the step, save, stop."""
+    asked: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda received, _: asked.append(received))
+    return asked
+
+
+class _Log:
+    """log.csv: step, characters a second, and the step's values; rows beyond the restored step are dropped."""
+
+    def __init__(self, path: Path, start: int) -> None:
+        self._path, self._since, self._step = path, time.monotonic(), start
+        if path.exists():
+            with open(path, newline="") as file:
+                kept = [row for row in csv.reader(file) if not row[0].isdigit() or int(row[0]) <= start]
+            with open(path, "w", newline="") as file:
+                csv.writer(file).writerows(kept)
+
+    def write(self, step: int, values: Mapping[str, Any]) -> dict[str, str]:
+        now = time.monotonic()
+        rate = int(values["characters"]) * (step - self._step) / (now - self._since)
+        self._since, self._step = now, step
+        row = {"step": str(step), "chars_per_second": f"{rate:.0f}"}
+        row.update({k: f"{float(v):.5g}" for k, v in values.items() if k != "characters"})
+        fresh = not self._path.exists()
+        with open(self._path, "a", newline="") as file:
+            csv.writer(file).writerows([list(row)] * fresh + [list(row.values())])
+        return {k: v for k, v in row.items() if k != "step"}

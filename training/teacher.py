@@ -1,0 +1,88 @@
+"""The teacher: a bag of words and word pairs, fitted on the training labels, that scores a text after every word.
+
+Its running score is the target of the mLSTM's sentiment read-out at every byte. Where a document has a label, the
+score is bent towards it (linearly over the text), so that the end of the document agrees with what a person said.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import Mapping, Sequence
+
+import numpy as np
+
+from training.sources import Document
+
+WORD = re.compile(rb"[a-z0-9]+(?:'[a-z]+)?|[!?]")
+
+
+def words(text: bytes) -> list[bytes]:
+    """Lower-case words, and each ! and ?."""
+    return WORD.findall(text.lower())
+
+
+def features(text: bytes) -> list[bytes]:
+    """Words and pairs of neighbours."""
+    found = words(text)
+    return found + [a + b" " + b for a, b in zip(found, found[1:])]
+
+
+def fit(documents: Sequence[Document], max_features: int = 400_000) -> tuple[dict[bytes, float], float]:
+    """Logistic regression on which features occur, over the labelled documents.
+
+    Short phrases count less than whole reviews, so that the many phrases of the treebank do not drown them.
+
+    Returns:
+        (weight of each feature, intercept), in log-odds of being positive.
+    """
+    from sklearn.feature_extraction.text import CountVectorizer
+    from sklearn.linear_model import LogisticRegression
+
+    labelled = [d for d in documents if d.score]
+    # latin-1 is scikit-learn's detour for bytes: one character a byte, there and back
+    vectorizer = CountVectorizer(
+        analyzer=lambda text: features(text.encode("latin-1")),
+        encoding="latin-1",
+        min_df=4,
+        max_features=max_features,
+        binary=True,
+        dtype=np.float32,
+    )
+    counts = vectorizer.fit_transform(d.text for d in labelled)
+    weights = [0.3 if d.source == "sst-phrase" else 1.0 for d in labelled]
+    model = LogisticRegression(C=0.05, solver="liblinear", max_iter=200)
+    model.fit(counts, [d.score > 0 for d in labelled], sample_weight=weights)
+    return dict(zip(vectorizer.get_feature_names_out(), model.coef_[0].tolist())), float(model.intercept_[0])
+
+
+def running_score(text: bytes, weights: Mapping[bytes, float], label: float | None = None) -> np.ndarray:
+    """The teacher's log-odds of what has been read before each byte's word ended: float16 [len(text)].
+
+    Args:
+        text: a document's bytes.
+        weights: of words and pairs, from `fit`.
+        label: log-odds of the document's label, or None.
+    """
+    ends, steps, seen, previous = [0], [0.0], set(), None
+    for match in WORD.finditer(text.lower()):
+        word, gain = match.group(), 0.0
+        for feature in (word,) if previous is None else (word, previous + b" " + word):
+            if feature not in seen:
+                seen.add(feature)
+                gain += weights.get(feature, 0.0)
+        previous = word
+        ends.append(match.end())
+        steps.append(gain)
+    scores = np.cumsum(steps)
+    lengths = np.diff(np.append(ends, len(text)))
+    target = np.repeat(scores, lengths)
+    if label is not None:
+        target = target + np.linspace(0, 1, len(text)) * _missing(scores[-1], label)
+    return np.clip(target, -12, 12).astype(np.float16)
+
+
+def _missing(score: float, label: float) -> float:
+    """What to add at the end of a text so that its score agrees with the label: nothing if it is as sure already."""
+    if label == 0:
+        return -score
+    return label - score if score * np.sign(label) < abs(label) else 0.0
