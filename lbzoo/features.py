@@ -7,6 +7,7 @@ import os
 from typing import Any, Iterable, Iterator, Optional, Union
 
 import numpy as np
+from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from lbzoo.registry import DEFAULT_MODEL
@@ -86,7 +87,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         for features in windows:
             out[done : done + len(features)] = features
             done += len(features)
-        return out
+        return self._indexed(out, texts)
 
     def iter_transform(self, texts: Iterable[Union[str, bytes]], window: Optional[int] = None) -> Iterator[np.ndarray]:
         """Features of a stream of texts of any number, in order, in memory that does not grow.
@@ -113,6 +114,15 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
 
     def _check(self) -> None:
         check_options(state=self.state, pool=self.pool, tanh=self.tanh, batch_size=self.batch_size, dtype=self.dtype)
+
+    def _indexed(self, features: np.ndarray, texts: Any) -> Any:
+        """A DataFrame with the index of a Series, where pandas output is set: scikit-learn 1.6 and older drop it."""
+        own = self.__dict__.get("_sklearn_output_config", {})
+        if not hasattr(texts, "iloc") or own.get("transform", get_config()["transform_output"]) != "pandas":
+            return features
+        import pandas as pd
+
+        return pd.DataFrame(features, index=texts.index, columns=self.get_feature_names_out())
 
     def _reader(self) -> StateReader:
         if isinstance(self.model, (str, os.PathLike)):

@@ -6,6 +6,7 @@ trace serves every shape.
 
 from __future__ import annotations
 
+import atexit
 import os
 import threading
 from collections import OrderedDict
@@ -94,33 +95,27 @@ class StateReader:
         running = len(rows)
         for start, stop, active in chunks(packed.lengths, chunk_size or self._chunk_size(len(rows))):
             if active < running:
-                self._write(out, index[active:running], carried, packed.lengths, active, running)
-                carried = tuple(value[:active] for value in carried)
+                out[index[active:running]] = self.finish(carried, packed.lengths[:running])[active:]
                 running = active
             carried = self.step(*packed.cut(active, start, stop), *carried)
-        self._write(out, index[:running], carried, packed.lengths, 0, running)
+        out[index[:running]] = self.finish(carried, packed.lengths[:running])
 
     def start(self, rows: int) -> Tuple[Any, ...]:
         """What `step` carries at the start of texts: c, h float32, the pool's sum or maximum float64 [rows, units]."""
-        import tensorflow as tf
-
-        c, h = self.model.initial_state(rows)
+        zeros = np.zeros((rows, self.units), np.float32)
         if self.pool == "last":
-            return c, h
-        return c, h, tf.fill([rows, self.units], tf.constant(-np.inf if self.pool == "max" else 0, tf.float64))
+            return zeros, zeros
+        return zeros, zeros, np.full(zeros.shape, -np.inf if self.pool == "max" else 0.0)
 
     def finish(self, carried: Tuple[Any, ...], lengths: np.ndarray) -> np.ndarray:
         """What `step` carried to the end of texts of these lengths -> float32 [rows, units]."""
         if self.pool == "last":
-            value = carried[STATES.index(self.state)].numpy()
+            value = np.asarray(carried[STATES.index(self.state)])
             return np.tanh(value) if self.tanh else value
-        value = carried[2].numpy()
+        value = np.asarray(carried[2])
         if self.pool == "mean":
             value = value / np.maximum(lengths, 1)[:, None]
         return np.where(lengths[:, None] > 0, value, 0).astype(np.float32)
-
-    def _write(self, out, index, carried, lengths, first, last) -> None:
-        out[index] = self.finish(tuple(value[first:last] for value in carried), lengths[first:last])
 
     def _chunk_size(self, rows: int) -> int:
         if self.pool == "last":
@@ -129,13 +124,20 @@ class StateReader:
 
 
 def _compile(model: Any, state: str, pool: str, tanh: bool) -> Any:
-    """(ids int32 [rows, time], mask bool [rows, time], carried ...) -> carried, as one tf.function with a signature."""
+    """(ids int32 [rows, time], mask bool [rows, time], carried ...) -> carried, as one tf.function with a signature.
+
+    What is carried may have more rows than `ids`: texts that are over. They are cut off in here, for slices outside of
+    the function leak a little memory each (TensorFlow 2.15).
+    """
     import tensorflow as tf
 
-    def last(ids, mask, c, h):
-        return model.run(ids, state=(c, h), mask=mask)[1]
+    def last(ids, mask, *carried):
+        rows = tf.shape(ids)[0]
+        return model.run(ids, state=tuple(value[:rows] for value in carried), mask=mask)[1]
 
-    def pooled(ids, mask, c, h, value):
+    def pooled(ids, mask, *carried):
+        rows = tf.shape(ids)[0]
+        c, h, value = (value[:rows] for value in carried)
         states, (c, h) = model.run(ids, state=(c, h), mask=mask, collect=state)
         states = tf.tanh(states) if tanh else states
         real = mask[:, :, None]
@@ -189,6 +191,7 @@ def _in_dtype(model: Any, policy: str) -> Any:
 _KEPT = 2
 _prepared: OrderedDict[Tuple[Any, ...], PreparedModel] = OrderedDict()
 _lock = threading.Lock()
+atexit.register(_prepared.clear)  # while the interpreter is whole: compiled functions complain if they go after it
 
 
 def prepare(name: Union[str, os.PathLike], dtype: str = "float32") -> PreparedModel:

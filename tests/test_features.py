@@ -329,8 +329,10 @@ def test_pandas_output_is_named_and_keeps_the_index(model):
     frame = extractor.transform(["a", "bc"])
     assert list(frame.columns) == list(extractor.get_feature_names_out()) == [f"hidden_{i}" for i in range(UNITS)]
     np.testing.assert_array_equal(frame.to_numpy(), FeatureExtractor(model, state="hidden").transform(["a", "bc"]))
-    if tuple(map(int, sklearn.__version__.split(".")[:2])) >= (1, 4):  # 1.3 knows only the index of a DataFrame
-        assert list(extractor.transform(pd.Series(["a", "bc"], index=[7, 3])).index) == [7, 3]
+    framed = extractor.transform(pd.Series(["a", "bc"], index=[7, 3]))
+    pd.testing.assert_frame_equal(framed, frame.set_axis([7, 3]))
+    with sklearn.config_context(transform_output="pandas"):
+        assert list(FeatureExtractor(model).transform(pd.Series(["a"], index=[7])).index) == [7]
 
 
 def test_in_a_pipeline_and_in_a_column_transformer(model):

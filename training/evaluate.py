@@ -1,14 +1,24 @@
-"""Held-out figures of an mLSTM: bits per character of a text, accuracy of a read-out."""
+"""Held-out figures of an mLSTM: bits per character of a text, accuracy of a read-out.
+
+python -m training.evaluate --model mlstm-512-reviews --data DATA      bits per character on Amazon valid and test
+"""
 
 from __future__ import annotations
 
-from typing import Iterable, Sequence
+import argparse
+import os
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from typing import Optional
 
 import numpy as np
 import tensorflow as tf
 
+import lbzoo
+from lbzoo.features import FeatureExtractor
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from training.objectives import BITS, language_model_loss
+from training.sources import amazon_text
 
 
 def bits_per_character(model: MLSTMLanguageModel, texts: Iterable[bytes], rows: int = 64, window: int = 256) -> float:
@@ -44,7 +54,27 @@ def read_out_accuracy(
     model: MLSTMLanguageModel, w: np.ndarray, b: float, texts: Sequence[bytes], positive: Sequence[bool]
 ) -> float:
     """Share of the texts whose last hidden state h . w + b has the sign of their label."""
-    from lbzoo.features import FeatureExtractor
-
     hidden = FeatureExtractor(model, state="hidden").transform(list(texts))
     return float(np.mean((hidden @ w + b > 0) == np.asarray(positive)))
+
+
+def amazon_bits(model: MLSTMLanguageModel, data: Path, split: str) -> float:
+    """Bits per character on every review of an Amazon split, labelled or not."""
+    return bits_per_character(model, (document.text for document in amazon_text(data, split)))
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="name or folder of a checkpoint")
+    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    options = parser.parse_args(arguments)
+    if options.data is None:
+        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
+    model = lbzoo.load(options.model)
+    for split in ("valid", "test"):
+        print(f"amazon {split} bpc {amazon_bits(model, options.data, split):.3f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,14 +1,35 @@
-"""A trained model and its read-out -> a checkpoint folder that lbzoo loads."""
+"""A trained checkpoint -> `lbzoo/bundled/<name>`, measured, with its card and its entry in the manifest.
+
+    python -m training.publish runs/512-export --name mlstm-512-reviews --data DATA --training training/cards/NAME.json
+
+Every figure is measured here and now, and stored with the command that prints it again. The file given by --training
+holds what cannot be measured: description, what the weights were trained on and how, notes.
+"""
 
 from __future__ import annotations
 
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Optional
 
+from lbzoo import checkpoint
+from lbzoo.folder import manifest_files
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.transfer.probe import Probe
-from lbzoo.transfer.reviews import NEGATIVE, POSITIVE
+from lbzoo.transfer.reviews import NEGATIVE, POSITIVE, evaluate, frozen_probe_results, read_task
+from lbzoo.transfer.sentiment import SentimentClassifier
+from training import teacher
+from training.evaluate import amazon_bits
 from training.objectives import SentimentReadOut
+from training.sources import task_folder, training_documents
+
+ROOT = Path(__file__).resolve().parent.parent
+TASKS = ("sst", "imdb", "amazon")
 
 
 def read_out_probe(read_out: SentimentReadOut) -> Probe:
@@ -27,3 +48,93 @@ def export(
 ) -> Path:
     """Write the folded model in float16 with its read-out as the probe."""
     return model.folded().save_pretrained(folder, card=card, probe=read_out_probe(read_out), dtype="float16")
+
+
+def results(folder: Path, name: str, data: Path) -> list[dict[str, Any]]:
+    """Bits per character on Amazon, accuracy of the checkpoint's own probe on the test splits."""
+    model = checkpoint.load(folder)
+    command = f"python -m training.evaluate --model {name} --data DATA"
+    found = [_result("amazon", split, "bpc", amazon_bits(model, data, split), command) for split in ("valid", "test")]
+    classifier = SentimentClassifier(folder)
+    for task in TASKS:
+        value = 100 * evaluate(classifier, *read_task(task, data / task_folder(task), "test"))
+        found.append(_result(task, "test", "accuracy", value, _command(name, task)))
+    return found
+
+
+def baselines(folder: Path, name: str, data: Path) -> list[dict[str, Any]]:
+    """What stands beside the results: the bag of words that was the teacher, and OpenAI's probe of the frozen state."""
+    weights, intercept = teacher.fit(list(training_documents(data)))
+    command, note = "python -m training.teacher --data DATA", "bag of words and word pairs, the teacher"
+    accuracies = teacher.accuracies(weights, intercept, data)
+    found = [_result(task, "test", "accuracy", value, command, note) for task, value in accuracies.items()]
+    for task in TASKS:
+        frozen = frozen_probe_results(folder, task, data / task_folder(task))
+        note = (
+            f"OpenAI's probe on the last cell state: C = {frozen['C']:g}, {frozen['nonzero']} weights; "
+            f"best single unit {frozen['best_unit']['unit']} alone {frozen['best_unit']['accuracy']:.2f}"
+        )
+        found.append(_result(task, "test", "accuracy", frozen["accuracy"], _command(name, task) + " --fit", note))
+    return found
+
+
+def _command(name: str, task: str) -> str:
+    return f"lbzoo evaluate --model {name} --task {task} --data DATA/{task_folder(task)}"
+
+
+def _result(
+    dataset: str, split: str, metric: str, value: float, command: str, note: Optional[str] = None
+) -> dict[str, Any]:
+    found = {"dataset": dataset, "split": split, "metric": metric, "value": round(value, 3 if metric == "bpc" else 2)}
+    found.update(source="ours", command=command)
+    return {**found, "note": note} if note else found
+
+
+def manifest_entry(folder: Path, name: str, card: Mapping[str, Any]) -> dict[str, Any]:
+    """The entry of a bundled checkpoint, for `checkpoints_manifest.json`."""
+    config = json.loads((folder / "config.json").read_text())
+    return {
+        "name": name,
+        "description": card["description"],
+        "architecture": config["architecture"],
+        "config": config["config"],
+        "text": config["text"],
+        "sources": [{"kind": "bundled"}],
+        "files": manifest_files(folder),
+        "license": card["license"],
+        "training_data": card["training_data"],
+        "results": card["results"],
+        "notes": card["notes"],
+        "status": "tested",
+    }
+
+
+def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> None:
+    """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into manifest and README."""
+    model, probe = checkpoint.load(folder), checkpoint.load_probe(folder)
+    card = {**training, "results": results(folder, name, data), "baselines": baselines(folder, name, data)}
+    bundled = checkpoint.save(model, ROOT / "lbzoo" / "bundled" / name, card=card, probe=probe, dtype="float16")
+    path = ROOT / "checkpoints_manifest.json"
+    manifest = json.loads(path.read_text())
+    others = [entry for entry in manifest["checkpoints"] if entry["name"] != name]
+    manifest["checkpoints"] = [manifest_entry(bundled, name, card), *others]
+    path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
+    print(json.dumps(card, indent=1))
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what `training.pretrain_mlstm --export` wrote")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    parser.add_argument("--training", type=Path, required=True, help="JSON: description, license, training_data, notes")
+    options = parser.parse_args(arguments)
+    if options.data is None:
+        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
+    publish(options.folder, options.name, options.data, json.loads(options.training.read_text()))
+
+
+if __name__ == "__main__":
+    main()

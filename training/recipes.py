@@ -53,7 +53,7 @@ class RunConfig:
     text: str = "reviews"
     init_from: str = ""
     save_every: int = 500
-    evaluate_every: int = 2000
+    evaluate_every: int = 1500
 
     def to_dict(self) -> dict[str, Any]:
         """As written beside a run's results and compared on resume."""
@@ -83,9 +83,9 @@ def reviews_512() -> RunConfig:
     """mlstm-512-reviews: two losses, bfloat16 products, one pass over the prepared documents."""
     return RunConfig(
         model=MLSTMConfig(units=512),
-        data=DataConfig(rows=64, window=64),
-        optimizer=OptimizerConfig(learning_rate=2e-3, warmup=200),
-        steps=18_000,
+        data=DataConfig(rows=128, window=64),
+        optimizer=OptimizerConfig(learning_rate=2.5e-3, warmup=200),
+        steps=14_500,
         memory=200,
         sentiment_weight=4.0,
         precision="mixed_bfloat16",

@@ -2,16 +2,23 @@
 
 Its running score is the target of the mLSTM's sentiment read-out at every byte. Where a document has a label, the
 score is bent towards it (linearly over the text), so that the end of the document agrees with what a person said.
+
+    python -m training.teacher --data DATA      fits it and prints its accuracy on the test splits
 """
 
 from __future__ import annotations
 
+import argparse
+import os
 import re
-from typing import Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 
 import numpy as np
 
-from training.sources import Document
+from lbzoo.text.clean import encode
+from lbzoo.transfer.reviews import POSITIVE, SPLITS, read_task
+from training.sources import Document, task_folder, training_documents
 
 WORD = re.compile(rb"[a-z0-9]+(?:'[a-z]+)?|[!?]")
 
@@ -86,3 +93,31 @@ def _missing(score: float, label: float) -> float:
     if label == 0:
         return -score
     return label - score if score * np.sign(label) < abs(label) else 0.0
+
+
+def accuracies(weights: Mapping[bytes, float], intercept: float, data: Path) -> dict[str, float]:
+    """Percent of the test split of each task that the teacher's score at the end of the text gets right."""
+    found = {}
+    for task in SPLITS:
+        texts, labels = read_task(task, data / task_folder(task), "test")
+        scores = [sum(weights.get(f, 0.0) for f in set(features(encode(text, "reviews")))) for text in texts]
+        right = [(score + intercept > 0) == (label == POSITIVE) for score, label in zip(scores, labels)]
+        found[task] = 100 * float(np.mean(right))
+    return found
+
+
+def main() -> None:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    options = parser.parse_args()
+    if options.data is None:
+        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
+    weights, intercept = fit(list(training_documents(options.data)))
+    print(f"{len(weights)} words and word pairs")
+    for task, value in accuracies(weights, intercept, options.data).items():
+        print(f"{task} test accuracy {value:.2f}")
+
+
+if __name__ == "__main__":
+    main()
