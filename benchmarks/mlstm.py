@@ -68,7 +68,8 @@ def training(units: int, rows: int, steps: int, repeats: int) -> None:
 
     torch_seconds = best_seconds(training_step(units, rows, steps, ids, mask), max(1, repeats // 2), warmup=1)
     print(
-        f"  over torch, bfloat16        {torch_seconds / ours:9.2f}   ({rows * steps / torch_seconds:,.0f} characters/s)"
+    speed = rows * steps / torch_seconds
+    print(f"  over torch, bfloat16        {torch_seconds / ours:9.2f}   ({speed:,.0f} characters/s)")
     )
 
 
