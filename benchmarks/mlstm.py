@@ -67,10 +67,8 @@ def training(units: int, rows: int, steps: int, repeats: int) -> None:
     from benchmarks.torch_mlstm import training_step
 
     torch_seconds = best_seconds(training_step(units, rows, steps, ids, mask), max(1, repeats // 2), warmup=1)
-    print(
     speed = rows * steps / torch_seconds
     print(f"  over torch, bfloat16        {torch_seconds / ours:9.2f}   ({speed:,.0f} characters/s)")
-    )
 
 
 def features(units: int, rows: int, length: int, repeats: int) -> None:
