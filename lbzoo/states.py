@@ -161,7 +161,7 @@ class PreparedModel:
 
     def __init__(self, model: Any, dtype: str = "float32") -> None:
         check_options(dtype=dtype)
-        if not all(hasattr(model, name) for name in ("config", "text", "run", "folded", "initial_state")):
+        if not all(hasattr(model, name) for name in ("config", "text", "run", "folded")):
             raise ConfigError(
                 "features need the name of a checkpoint, its folder or an lbzoo mLSTM language model. "
                 f"Received: {type(model).__name__}."
