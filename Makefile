@@ -14,7 +14,7 @@ help:
 	@sed -n 's/^# \{0,1\}//p' Makefile
 
 demo: install
-	$(BIN)/lbzoo predict --file examples/reviews.csv --column text --output -
+	$(BIN)/lbzoo predict --file examples/reviews.csv --column text
 
 test: install-test
 	$(BIN)/python -m pytest

@@ -145,21 +145,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
     def __getstate__(self) -> dict[str, Any]:
         state = dict(super().__getstate__())
         state.pop("_own", None)
-        if hasattr(self.model, "named_weights"):
-            state["model"] = {
-                "config": self.model.config.to_dict(),
-                "text": self.model.text,
-                "card": self.model.card,
-                "dtype": self.model.mlstm.dtype_policy.name,
-                "weights": {name: value.numpy() for name, value in self.model.named_weights().items()},
-            }
         return state
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        state = dict(state)
-        if isinstance(state.get("model"), dict):
-            state["model"] = _unpacked(**state["model"])
-        super().__setstate__(state)
 
     def __sklearn_is_fitted__(self) -> bool:
         return True
@@ -175,13 +161,3 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
 
     def _more_tags(self) -> dict[str, Any]:  # before 1.6
         return {"X_types": ["string"], "requires_fit": False, "no_validation": True, "preserves_dtype": []}
-
-
-def _unpacked(config: dict, text: str, card: dict, dtype: str, weights: dict[str, np.ndarray]) -> Any:
-    from lbzoo.models.config import MLSTMConfig
-    from lbzoo.models.mlstm import MLSTMLanguageModel
-
-    model = MLSTMLanguageModel(MLSTMConfig.from_dict(config), text, card, seed=None, dtype=dtype)
-    for name, variable in model.named_weights().items():
-        variable.assign(weights[name])
-    return model

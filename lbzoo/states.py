@@ -166,7 +166,7 @@ class PreparedModel:
                 "features need the name of a checkpoint, its folder or an lbzoo mLSTM language model. "
                 f"Received: {type(model).__name__}."
             )
-        self.model = _in_dtype(model.folded(), DTYPES[dtype])
+        self.model = model.folded().in_precision(DTYPES[dtype])
         self._readers: dict[Tuple[str, str, bool], StateReader] = {}
 
     def reader(self, state: str = "cell", pool: str = "last", tanh: bool = False) -> StateReader:
@@ -176,16 +176,6 @@ class PreparedModel:
         if key not in self._readers:
             self._readers[key] = StateReader(self.model, *key)
         return self._readers[key]
-
-
-def _in_dtype(model: Any, policy: str) -> Any:
-    if model.mlstm.dtype_policy.name == policy:
-        return model
-    other = type(model)(model.config, model.text, model.card, seed=None, kernel=model.mlstm.kernel, dtype=policy)
-    values = model.named_weights()
-    for name, variable in other.named_weights().items():
-        variable.assign(values[name])
-    return other
 
 
 _KEPT = 2

@@ -102,7 +102,7 @@ def test_install_is_done_once_and_again_when_it_must_be(checkout, tools, tmp_pat
 
     demo = run(["make", "demo"], checkout, str(tools))
     assert demo.returncode == 0
-    assert calls(log)[-1].endswith("lbzoo predict --file examples/reviews.csv --column text --output -")
+    assert calls(log)[-1].endswith("lbzoo predict --file examples/reviews.csv --column text")
     assert not any("pip" in line for line in calls(log)), "what `make test` installed is enough for `make demo`"
 
     log.unlink()

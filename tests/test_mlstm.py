@@ -1,5 +1,8 @@
 """The model: its equations, both kernels, weight norm, masks, resets and precisions."""
 
+import copy
+import pickle
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -232,3 +235,11 @@ def test_unknown_kernel_and_collect_are_refused():
         MLSTM(MLSTMConfig(units=2), kernel="slow")
     with pytest.raises(ConfigError, match="collect"):
         made().run(np.zeros((1, 1), np.int32), collect="both")
+
+
+def test_a_model_survives_pickle_and_deepcopy():
+    model = made(dtype="mixed_bfloat16", output=False)
+    for other in (pickle.loads(pickle.dumps(model)), copy.deepcopy(model)):
+        assert other is not model and other.config == model.config and other.mlstm.compute_dtype == "bfloat16"
+        for name, value in values(model).items():
+            np.testing.assert_array_equal(value, other.named_weights()[name])

@@ -23,7 +23,7 @@ class SentimentReadOut(Layer):
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """See the class."""
-        return tf.reduce_sum(tf.cast(hidden, tf.float32) * self.w, axis=-1) + self.b
+        return tf.linalg.matvec(tf.cast(hidden, tf.float32), self.w) + self.b
 
 
 def language_model_loss(logits: tf.Tensor, next_ids: tf.Tensor) -> tf.Tensor:

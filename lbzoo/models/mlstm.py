@@ -9,6 +9,7 @@ logits_t = h_t Wout + bout
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 from pathlib import Path
 from typing import Any, Mapping, Optional, Tuple, Union
@@ -235,19 +236,42 @@ class MLSTMLanguageModel(Model):
         """The same function in training form (v, g), to train further; itself where it is in that form."""
         return self if self.config.weight_norm else self._with_form(weight_norm=True)
 
+    def in_precision(self, dtype: str) -> "MLSTMLanguageModel":
+        """The same weights under another Keras policy; itself where it is that one."""
+        form = self.mlstm.dtype_policy.name
+        if form == dtype:
+            return self
+        return _rebuilt(self.config, self.text, self.card, self.mlstm.kernel, dtype, self.named_weights())
+
     def _with_form(self, weight_norm: bool) -> "MLSTMLanguageModel":
         config = dataclasses.replace(self.config, weight_norm=weight_norm)
-        model = MLSTMLanguageModel(config, self.text, self.card, None, self.mlstm.kernel, self.mlstm.dtype_policy.name)
         values = {name: tf.convert_to_tensor(v) for name, v in self.named_weights().items()}
         for name, gain in NORMED.items():
             values[name] = self.mlstm.matrix(name)
             values[gain] = tf.norm(values[name], axis=0)
-        for name, variable in model.named_weights().items():
-            variable.assign(values[name])
-        return model
+        return _rebuilt(config, self.text, self.card, self.mlstm.kernel, self.mlstm.dtype_policy.name, values)
+
+    def __reduce__(self) -> tuple:
+        """Pickled and copied as configuration and numbers."""
+        weights = {name: variable.numpy() for name, variable in self.named_weights().items()}
+        form = (self.config, self.text, self.card, self.mlstm.kernel, self.mlstm.dtype_policy.name)
+        return _rebuilt, (*form, weights)
+
+    def __deepcopy__(self, memo: dict) -> "MLSTMLanguageModel":
+        rebuild, arguments = self.__reduce__()
+        return rebuild(*copy.deepcopy(arguments, memo))
 
     def save_pretrained(self, folder: Union[str, Path], **options: Any) -> Path:
         """Write a checkpoint folder; options as in `lbzoo.checkpoint.save`."""
         from lbzoo.checkpoint import save
 
         return save(self, folder, **options)
+
+
+def _rebuilt(
+    config: MLSTMConfig, text: str, card: dict, kernel: str, dtype: str, weights: Mapping[str, Any]
+) -> MLSTMLanguageModel:
+    model = MLSTMLanguageModel(config, text, card, None, kernel, dtype)
+    for name, variable in model.named_weights().items():
+        variable.assign(weights[name])
+    return model
