@@ -33,7 +33,7 @@ REQUIRES = [
 EXTRAS = {
     "test": [
         "pytest>=7.4",
-        "hypothesis>=6.80",
+        "hypothesis>=6.90",
         "ruff>=0.6",
         "pandas>=1.5",
         "packaging>=23",

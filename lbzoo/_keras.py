@@ -1,11 +1,11 @@
-"""The one file that names the engine: Keras 2.15 and tensorflow-addons 0.23 on TensorFlow 2.15.
+"""The one file that names the engine: Keras 2.15 on TensorFlow 2.15.
 
 Everything else asks here for Keras and for optimizers, so that a later Keras is added by changing this file.
 """
 
 from __future__ import annotations
 
-from typing import Any, Optional, Sequence
+from typing import Any, Sequence
 
 import keras
 import tensorflow as tf
@@ -35,9 +35,3 @@ def add_weight(layer: Any, name: str, shape: Sequence[int], initial: Any) -> tf.
 def adam(learning_rate: Any, beta_1: float = 0.9, beta_2: float = 0.999, epsilon: float = 1e-8) -> Any:
     """Adam as published (Kingma & Ba 2015), of the optimizer family that LAMB belongs to."""
     return keras.optimizers.legacy.Adam(learning_rate, beta_1=beta_1, beta_2=beta_2, epsilon=epsilon)
-
-
-def compute_dtype(policy: Optional[str]) -> str:
-    """The dtype that matrix products run in under `policy` (None: the global one)."""
-    chosen = keras.mixed_precision.global_policy() if policy is None else keras.mixed_precision.Policy(policy)
-    return chosen.compute_dtype

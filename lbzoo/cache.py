@@ -1,4 +1,4 @@
-"""Where downloads lie on this machine, whether their bytes are the right ones, and where wrong ones are put."""
+"""Where downloads lie on this machine, where wrong bytes are put, and what is recorded about repositories."""
 
 from __future__ import annotations
 
@@ -7,48 +7,32 @@ import dataclasses
 import json
 import os
 import shutil
-import time
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from lbzoo import files as disk
+from lbzoo.files import parse_json, replaced_file
 
 _TRUE = ("1", "on", "yes", "true")
-_DEAD_AFTER = 600.0  # seconds; a download or a conversion at work writes every moment
 
 
 @dataclasses.dataclass(frozen=True)
 class Cache:
-    """`hub`: the Hub client's cache folder (None: its own default). `ours`: converted releases and recorded hashes."""
+    """`hub`: the folder of the Hub's client. `ours`: converted releases and recorded hashes."""
 
-    hub: str | None
+    hub: str
     ours: Path
-
-    @property
-    def name(self) -> str:
-        """What messages call it."""
-        return self.hub or str(self.ours)
-
-
-@dataclasses.dataclass(frozen=True)
-class Mismatch:
-    """A file whose bytes are not the expected ones, in the words of the message."""
-
-    expected: str
-    received: str
 
 
 def locate(cache: str | os.PathLike | None = None) -> Cache:
     """The cache: the argument, else LBZOO_CACHE, else the Hub's own (then ours is `lbzoo` in the HF_HOME folder)."""
     chosen = os.fspath(cache) if cache else os.environ.get("LBZOO_CACHE")
     if chosen:
-        folder = Path(chosen).expanduser().absolute()
+        folder = Path(os.path.expanduser(chosen)).absolute()
         return Cache(str(folder), folder / "lbzoo")
     from huggingface_hub import constants
 
-    return Cache(None, Path(constants.HF_HOME) / "lbzoo")
+    return Cache(str(constants.HF_HUB_CACHE), Path(constants.HF_HOME) / "lbzoo")
 
 
 def is_offline(offline: bool | None = None) -> bool:
@@ -56,22 +40,6 @@ def is_offline(offline: bool | None = None) -> bool:
     if offline is not None:
         return offline
     return any(os.environ.get(name, "").lower() in _TRUE for name in ("HF_HUB_OFFLINE", "LBZOO_OFFLINE"))
-
-
-def check(path: Path, size: int | None = None, sha256: str | None = None, sha1: str | None = None) -> Mismatch | None:
-    """Compare size, then SHA-256, then git's blob SHA-1, as far as they are known; None where all fit."""
-    received = path.stat().st_size
-    if size is not None and received != size:
-        return Mismatch(f"{size} bytes", f"{received} bytes")
-    if sha256 is not None:
-        digest = disk.sha256_file(path)
-        if digest != sha256:
-            return Mismatch(f"sha256 {sha256}", f"sha256 {digest} ({received} bytes)")
-    if sha1 is not None:
-        digest = disk.git_blob_sha1(path)
-        if digest != sha1:
-            return Mismatch(f"git blob SHA-1 {sha1}", f"git blob SHA-1 {digest} ({received} bytes)")
-    return None
 
 
 def quarantine(path: Path) -> str:
@@ -105,19 +73,10 @@ def free_bytes(folder: Path) -> int | None:
     return None
 
 
-def sweep(folder: Path, pattern: str) -> None:
-    """Remove what a killed process left in `folder`: entries that match `pattern` and saw no write for ten minutes."""
-    for entry in folder.glob(pattern):
-        with contextlib.suppress(OSError):
-            newest = max(p.stat().st_mtime for p in (entry, *entry.rglob("*")))
-            if time.time() - newest > _DEAD_AFTER:
-                shutil.rmtree(entry) if entry.is_dir() else entry.unlink()
-
-
 def read_record(cache: Cache, name: str) -> dict[str, Any]:
     """What `write_record` kept under a name; empty where there is nothing readable."""
     try:
-        found = disk.parse_json((cache.ours / "recorded" / f"{name}.json").read_bytes())
+        found = parse_json((cache.ours / "recorded" / f"{name}.json").read_bytes())
     except (OSError, ValueError):
         return {}
     return found if isinstance(found, dict) else {}
@@ -126,14 +85,10 @@ def read_record(cache: Cache, name: str) -> dict[str, Any]:
 def write_record(cache: Cache, name: str, values: dict[str, Any]) -> None:
     """Keep values for later runs, if the cache can be written."""
     folder = cache.ours / "recorded"
-    aside = folder / f".{name}.{uuid.uuid4().hex[:12]}"
-    try:
+    with contextlib.suppress(OSError):
         folder.mkdir(parents=True, exist_ok=True)
-        aside.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n", encoding="utf-8")
-        os.replace(aside, folder / f"{name}.json")
-    except OSError:
-        with contextlib.suppress(OSError):
-            aside.unlink()
+        with replaced_file(folder / f"{name}.json") as aside:
+            aside.write_text(json.dumps(values, indent=1, sort_keys=True) + "\n", encoding="utf-8")
 
 
 def records(cache: Cache) -> Iterator[dict[str, Any]]:

@@ -14,48 +14,36 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lbzoo import files as disk
 from lbzoo.errors import CheckpointError
+from lbzoo.files import brief, replaced_folder
 from lbzoo.folder import (
     CARD,
     CONFIG,
     FORMAT,
     MAX_JSON,
     PROBE,
+    PROBE_WEIGHTS,
     WEIGHTS,
-    FolderInfo,
+    VerifiedFolder,
     measure,
     read_folder,
     read_json,
     verify,
     while_still,
 )
-from lbzoo.manifest import CONFIGS, FileSpec
-from lbzoo.models.config import MLSTMConfig
+from lbzoo.models.config import CONFIGS, MLSTMConfig
 
-__all__ = [
-    "FORMAT",
-    "MAX_JSON",
-    "FolderInfo",
-    "load",
-    "load_card",
-    "load_probe",
-    "measure",
-    "read_folder",
-    "save",
-    "verify",
-    "write",
-]
+__all__ = ["load", "load_card", "load_probe", "measure", "read_folder", "save", "verify", "write"]
 
 if TYPE_CHECKING:
     from lbzoo.models.mlstm import MLSTMLanguageModel
     from lbzoo.transfer.probe import Probe
 
-OWN_FILES = (CONFIG, WEIGHTS, CARD, PROBE, "probe.safetensors")
+OWN_FILES = (CONFIG, WEIGHTS, CARD, PROBE, PROBE_WEIGHTS)
 KEPT_FILES = ("README.md", "LICENSE", ".gitattributes")  # people's and the Hub's: carried over on replacement
 
 
@@ -64,7 +52,7 @@ def save(
     folder: str | os.PathLike,
     card: Mapping[str, Any] | None = None,
     probe: Probe | None = None,
-    dtype: str | None = "float32",
+    dtype: str = "float32",
 ) -> Path:
     """Write a checkpoint folder: aside first, read back and compared, then moved into place in one step.
 
@@ -74,7 +62,7 @@ def save(
             anything else in it is refused.
         card: JSON values about the weights; None takes the model's own.
         probe: linear classifier to ship with the weights.
-        dtype: on disk, "float32" or "float16" (half the size; the model computes in float32 either way). None: float32.
+        dtype: on disk, "float32" or "float16" (half the size; the model computes in float32 either way).
 
     Returns:
         The folder.
@@ -101,7 +89,7 @@ def write(
     tensors: Mapping[str, Any],
     card: Mapping[str, Any] | None = None,
     probe: Probe | None = None,
-    dtype: str | None = "float32",
+    dtype: str = "float32",
 ) -> Path:
     """`save` for weights that are in no model yet, such as a converter's.
 
@@ -114,7 +102,7 @@ def write(
     from lbzoo.tensors import write_tensors
 
     target = Path(os.path.realpath(folder))
-    kept, dtype = _require_replaceable(target), dtype or "float32"
+    kept = _require_replaceable(target)
     card = {key: value for key, value in (card or {}).items() if key != "revision"}  # of where it was loaded from
     values = {
         "format": FORMAT,
@@ -125,9 +113,9 @@ def write(
         "files": {},
     }
     try:
-        with disk.replaced_folder(target) as aside:
+        with replaced_folder(target) as aside:
             for path in kept:
-                shutil.copy2(path, aside)
+                shutil.copyfile(path, aside / path.name)  # not its mode: what is read-only cannot be synced
             write_tensors(aside / WEIGHTS, tensors, dtype)
             (aside / CARD).write_bytes(_json(card, "card"))
             if probe is not None:
@@ -146,15 +134,12 @@ def write(
     return Path(folder)
 
 
-def load(
-    folder: str | os.PathLike, weights: bool = True, expected_files: Iterable[FileSpec] | None = None
-) -> MLSTMLanguageModel:
+def load(folder: str | os.PathLike | VerifiedFolder, weights: bool = True) -> MLSTMLanguageModel:
     """Read a checkpoint folder, every file verified, every tensor accounted for.
 
     Args:
-        folder: what `save` wrote.
+        folder: what `save` wrote; what `verify` returned is not verified once more.
         weights: False builds the model with random start values and does not touch the weights file.
-        expected_files: sizes and hashes that a manifest states, checked as well.
 
     Returns:
         The model, computing in the global Keras policy, with float32 variables and `.card`.
@@ -162,51 +147,60 @@ def load(
     Raises:
         CheckpointError: see `verify`; also a missing, unexpected, misshapen or mistyped tensor, by name.
     """
-    from lbzoo.models.mlstm import MLSTMLanguageModel
-
-    def read() -> MLSTMLanguageModel:
-        from lbzoo.tensors import read_tensors
-
-        info = verify(folder, expected_files, skip=() if weights else (WEIGHTS,))
-        model = MLSTMLanguageModel(info.config, info.text, load_card(info), seed=None if weights else 0)
-        if weights:
-            variables = model.named_weights()
-            for name, array in read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype):
-                variables[name].assign(array.astype("float32", copy=False))
-        return model
-
-    return while_still(Path(folder), read)
+    if isinstance(folder, VerifiedFolder):
+        return _read_model(folder, weights)
+    skip = () if weights else (WEIGHTS,)
+    return while_still(Path(folder), lambda: _read_model(verify(folder, skip=skip), weights))
 
 
-def load_card(folder: str | os.PathLike | FolderInfo) -> dict[str, Any]:
-    """`card.json` of a verified folder, with a name; an empty card where there is none."""
-    info = folder if isinstance(folder, FolderInfo) else verify(folder, skip=(WEIGHTS,))
+def load_card(folder: str | os.PathLike | VerifiedFolder) -> dict[str, Any]:
+    """`card.json` of a folder, verified, with a name; a card of a name only where there is none.
+
+    Raises:
+        CheckpointError: see `verify`; also a card that is no JSON object.
+    """
+    info = folder if isinstance(folder, VerifiedFolder) else verify(folder, skip=(WEIGHTS,))
     card = read_json(info.folder / CARD) if info.has(CARD) else {}
     if not isinstance(card, dict):
-        raise CheckpointError(f"{info.folder / CARD} must be an object. Received: {disk.brief(card)}.")
+        raise CheckpointError(f"{info.folder / CARD} must be an object. Received: {brief(card)}.")
     return {"name": info.folder.name, **card, "revision": None}
 
 
-def load_probe(folder: str | os.PathLike) -> Probe | None:
+def load_probe(folder: str | os.PathLike | VerifiedFolder) -> Probe | None:
     """The probe that came with a checkpoint, its files verified, or None.
 
     Raises:
         CheckpointError: see `verify`; also a probe that does not fit the model's units.
     """
+    if isinstance(folder, VerifiedFolder):
+        return _read_probe(folder)
+    return while_still(Path(folder), lambda: _read_probe(verify(folder, skip=(WEIGHTS,))))
+
+
+def _read_model(info: VerifiedFolder, weights: bool) -> MLSTMLanguageModel:
+    from lbzoo.models.mlstm import MLSTMLanguageModel
+
+    model = MLSTMLanguageModel(info.config, info.text, load_card(info), seed=None if weights else 0)
+    if weights:
+        from lbzoo.tensors import read_tensors
+
+        variables = model.named_weights()
+        for name, array in read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype):
+            variables[name].assign(array.astype("float32", copy=False))
+    return model
+
+
+def _read_probe(info: VerifiedFolder) -> Probe | None:
+    if not info.has(PROBE):
+        return None
     from lbzoo.transfer.probe import Probe
 
-    def read() -> Probe | None:
-        info = verify(folder, skip=(WEIGHTS,))
-        if not info.has(PROBE):
-            return None
-        probe = Probe.load(info.folder)
-        if probe.coef.shape[-1] != info.config.units:
-            raise CheckpointError(
-                f"{info.folder / PROBE} must weigh {info.config.units} units. Received: {probe.coef.shape[-1]}."
-            )
-        return probe
-
-    return while_still(Path(folder), read)
+    probe = Probe.load(info.folder)
+    if probe.features != info.config.units:
+        raise CheckpointError(
+            f"{info.folder / PROBE} must weigh {info.config.units} units. Received: {probe.features}."
+        )
+    return probe
 
 
 def _json(values: Mapping[str, Any], what: str) -> bytes:
@@ -252,5 +246,4 @@ def _read_back(folder: Path, card: Mapping[str, Any], probe: Probe | None) -> No
     info = verify(folder)
     if read_json(folder / CARD) != json.loads(json.dumps(card)) or (probe is None) == info.has(PROBE):
         raise CheckpointError(f"{folder} reads back differently from what was written. Try another disk.")
-    if probe is not None:
-        load_probe(folder)
+    load_probe(info)

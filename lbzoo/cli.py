@@ -15,16 +15,12 @@ from typing import Any, Callable
 
 import lbzoo
 from lbzoo.console import debugging, one_line, warnings_as_notes
-from lbzoo.errors import LbzooError
+from lbzoo.errors import LbzooError, UsageError
 from lbzoo.registry import DEFAULT_MODEL
 
 CACHE = "where checkpoints are kept (default: LBZOO_CACHE, else the Hub's own cache)"
 MODEL = f"checkpoint by name or folder (default: {DEFAULT_MODEL})"
-POSITIVE_UNTIL = 1 << 20
-
-
-class UsageError(LbzooError):
-    """Arguments that do not go together."""
+COUNT_LIMIT = 1 << 20  # beyond any batch size or unit; a typing error
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -299,8 +295,10 @@ def _add_cache(parser: argparse.ArgumentParser) -> None:
 
 def _count(least: int) -> Callable[[str], int]:
     def count(value: str) -> int:
-        if not value.isascii() or not value.isdigit() or not least <= int(value) < POSITIVE_UNTIL:
-            raise argparse.ArgumentTypeError(f"a whole number from {least} is needed. Received: {value!r}")
+        if not value.isascii() or not value.isdigit() or not least <= int(value) < COUNT_LIMIT:
+            raise argparse.ArgumentTypeError(
+                f"a whole number from {least} to {COUNT_LIMIT - 1} is needed. Received: {value!r}"
+            )
         return int(value)
 
     return count

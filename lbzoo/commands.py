@@ -15,11 +15,10 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 
 from lbzoo import registry
-from lbzoo.cli import UsageError
 from lbzoo.console import import_tensorflow, note, one_line, progress
-from lbzoo.errors import NotFittedError
+from lbzoo.errors import NotFittedError, UsageError
+from lbzoo.loading import is_path
 from lbzoo.tables import Row, Table, new_names, open_table, open_writer, output_format, replaced
-from lbzoo.zoo import is_path
 
 _WINDOW = 1024  # texts whose features are held at a time
 _NPY_HEADER = 128  # bytes, fixed so that the number of rows can be written at the end
@@ -58,8 +57,8 @@ def run_features(args: argparse.Namespace) -> None:
         import_tensorflow()
         from lbzoo.features import FeatureExtractor
 
-        options = {"batch_size": args.batch_size} if args.batch_size else {}
-        extractor = FeatureExtractor(args.model, state=args.state, pool=args.pool, tanh=args.tanh, **options)
+        options = {"state": args.state, "pool": args.pool, "tanh": args.tanh}
+        extractor = FeatureExtractor(args.model, **options, **_batch_size(args))
         windows = _windows(table if _on_terminal(path) else progress(table, "texts"))
         first = next(windows, [])
         ahead = extractor.transform([row.text for row in first])
@@ -92,8 +91,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
         if classifier is not None:
             note(f"{args.model} has no probe; one is fitted on {args.task} train by OpenAI's protocol.")
         import_tensorflow()
-        options = {"batch_size": args.batch_size} if args.batch_size else {}
-        found = reviews.frozen_probe_results(args.model, args.task, args.data, **options)
+        found = reviews.frozen_probe_results(args.model, args.task, args.data, **_batch_size(args))
         unit = found["best_unit"]
         print(f"probe fitted on train, C {found['C']:g} chosen on dev ({found['dev_accuracy']:.2f})")
         print(f"weights that are not zero {found['nonzero']}")
@@ -136,8 +134,13 @@ def _classifier(args: argparse.Namespace) -> Any:
     import_tensorflow()
     from lbzoo.transfer.inference import SentimentInference  # scikit-learn would cost half a second
 
-    options = {"batch_size": args.batch_size} if getattr(args, "batch_size", None) else {}
-    return SentimentInference(args.model, **options)
+    return SentimentInference(args.model, **_batch_size(args))
+
+
+def _batch_size(args: argparse.Namespace) -> dict[str, int]:
+    """The option where it is given; else the library's default holds."""
+    given = getattr(args, "batch_size", None)
+    return {} if given is None else {"batch_size": given}
 
 
 def _has_probe(classifier: Any) -> bool:

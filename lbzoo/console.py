@@ -11,7 +11,7 @@ import os
 import re
 import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 # What the C++ side of TensorFlow 2.15 says while it is imported on a healthy machine, some of it at level ERROR
@@ -36,10 +36,25 @@ def one_line(message: Any) -> str:
     return " ".join(str(message).split())
 
 
+def aligned(rows: Sequence[Sequence[str]]) -> str:
+    """Rows of cells as lines of columns."""
+    widths = [max(map(len, column)) for column in zip(*rows)]
+    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
+
+
+class _Notes(logging.Handler):
+    def emit(self, record: logging.LogRecord) -> None:
+        note(record.getMessage())
+
+
 @contextlib.contextmanager
 def warnings_as_notes() -> Iterator[None]:
-    """UserWarning, such as lbzoo's own, as a note instead of a warning with a line of source code."""
-    with warnings.catch_warnings():
+    """UserWarning and what lbzoo logs as notes, instead of a line of source code or a bare message."""
+    log, notes = logging.getLogger("lbzoo"), _Notes(logging.WARNING)
+    log.addHandler(notes)
+    with contextlib.ExitStack() as stack:
+        stack.callback(log.removeHandler, notes)
+        stack.enter_context(warnings.catch_warnings())
         shown = warnings.showwarning
 
         def show(message: Any, category: Any, *place: Any) -> None:
@@ -53,7 +68,7 @@ def warnings_as_notes() -> Iterator[None]:
 
 
 def progress(items: Iterable[Any], unit: str) -> Iterator[Any]:
-    """The items, with a progress bar on standard error if that is a terminal and standard output is not in its way."""
+    """The items, with a progress bar on standard error if that is a terminal."""
     if not sys.stderr.isatty():
         return iter(items)
     from tqdm import tqdm

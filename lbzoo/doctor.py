@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import lbzoo
+from lbzoo.console import import_tensorflow, one_line
 from lbzoo.errors import LbzooError
 
 # name on the index, module, whether lbzoo cannot do its work without it
@@ -30,7 +31,10 @@ PACKAGES = (
     ("setuptools", "setuptools", False),
 )
 WANTED = {"tensorflow": "2.15.", "keras": "2.15.", "numpy": "1."}
-VARIABLES = ("LBZOO_CACHE", "LBZOO_OFFLINE", "HF_HOME", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TF_CPP_MIN_LOG_LEVEL")
+VARIABLES = (
+    *("LBZOO_CACHE", "LBZOO_OFFLINE", "LBZOO_TRIES", "LBZOO_TIMEOUT", "LBZOO_RETRY_WAIT", "LBZOO_RETRY_LIMIT"),
+    *("LBZOO_DEBUG", "HF_HOME", "HF_HUB_CACHE", "HF_HUB_OFFLINE", "HF_ENDPOINT", "TF_CPP_MIN_LOG_LEVEL"),
+)
 
 
 def run_doctor(args: argparse.Namespace) -> int:
@@ -42,10 +46,10 @@ def run_doctor(args: argparse.Namespace) -> int:
         for key, value in found.items():
             if isinstance(value, dict):
                 for name, detail in value.items():
-                    print(f"{key:<14}{name:<22}{_shown(detail)}")
+                    print(f"{key:<14}{name:<22}{one_line(detail)}")
             else:
                 for each in value if isinstance(value, list) else [value]:
-                    print(f"{key:<14}{_shown(each)}")
+                    print(f"{key:<14}{one_line(each)}")
     return 1 if found["problems"] else 0
 
 
@@ -63,9 +67,9 @@ def examine(cache: str | os.PathLike | None = None, full: bool = False) -> dict[
         "system": f"{platform.platform()}, {os.cpu_count()} cores",
         "package": {name: _package(name, module, needed, problems) for name, module, needed in PACKAGES},
         "manifest": _manifest(problems),
-        "cache": _cache(cache, problems),
+        "cache": _cache(cache),
         "network": _network(),
-        "variable": {name: os.environ[name] for name in VARIABLES if name in os.environ},
+        "variable": {name: _value(name) for name in VARIABLES if name in os.environ},
         "devices": _devices(problems) if full else "not looked for (--full imports TensorFlow)",
     }
     if not (3, 9) <= sys.version_info[:2] < (3, 12):
@@ -96,19 +100,22 @@ def _manifest(problems: list[str]) -> str:
         return "cannot be read"
 
 
-def _cache(chosen: str | os.PathLike | None, problems: list[str]) -> dict[str, str]:
+def _cache(chosen: str | os.PathLike | None) -> dict[str, str]:
     from lbzoo import cache as places
 
     try:
         where = places.locate(chosen)
-        hub = where.hub
-        if hub is None:
-            from huggingface_hub import constants
-
-            hub = constants.HF_HUB_CACHE
     except ImportError:
         return {"hub": "not known: huggingface-hub is missing"}
-    return {name: f"{folder} ({_writable(Path(folder))})" for name, folder in (("hub", hub), ("ours", where.ours))}
+    folders = {"hub": Path(where.hub), "ours": where.ours}
+    return {name: f"{folder} ({_writable(folder)})" for name, folder in folders.items()}
+
+
+def _value(name: str) -> str:
+    """What an environment variable holds, without a password: people paste these lines into reports."""
+    from lbzoo.hub_client import shown
+
+    return shown(os.environ[name]) if name == "HF_ENDPOINT" else os.environ[name]
 
 
 def _writable(folder: Path) -> str:
@@ -128,8 +135,6 @@ def _network() -> str:
 
 
 def _devices(problems: list[str]) -> list[str]:
-    from lbzoo.console import import_tensorflow
-
     try:
         import_tensorflow()
         import tensorflow as tf
@@ -137,7 +142,3 @@ def _devices(problems: list[str]) -> list[str]:
         problems.append(f"TensorFlow cannot be imported: {type(error).__name__}: {error}")
         return ["none"]
     return [device.name for device in tf.config.list_physical_devices()]
-
-
-def _shown(value: Any) -> str:
-    return " ".join(str(value).split())

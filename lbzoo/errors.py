@@ -43,7 +43,7 @@ class DownloadError(LbzooError, OSError):
 
     Attributes:
         code: the kind of fault in one word, for programs: offline, unpublished, not-found, denied, rate-limit, server,
-            unreachable, timeout, cut, changed, disk-full, cache, certificate, kind.
+            unreachable, timeout, cut, changed, disk-full, cache, certificate.
     """
 
     def __init__(self, message: str = "", code: str = "unreachable") -> None:
@@ -57,3 +57,7 @@ class MissingPartError(LbzooError, ImportError):
 
 class TrainingError(LbzooError, RuntimeError):
     """A training run cannot start or cannot go on."""
+
+
+class UsageError(LbzooError):
+    """Arguments of a command that do not go together."""

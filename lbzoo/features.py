@@ -11,7 +11,7 @@ from sklearn import get_config
 from sklearn.base import BaseEstimator, TransformerMixin
 
 from lbzoo.registry import DEFAULT_MODEL
-from lbzoo.states import PreparedModel, StateReader, check_options, check_size, prepare
+from lbzoo.states import BATCH_SIZE, PreparedModel, StateReader, check_options, prepare
 
 
 class FeatureExtractor(TransformerMixin, BaseEstimator):
@@ -44,7 +44,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         state: str = "cell",
         pool: str = "last",
         tanh: bool = False,
-        batch_size: int = 128,
+        batch_size: int = BATCH_SIZE,
         dtype: str = "float32",
     ) -> None:
         self.model = model
@@ -103,8 +103,6 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
             As `transform`; what can be seen beforehand is raised by the call, the rest as the stream is read.
         """
         self._check()
-        if window is not None:
-            check_size("window", window)
         return self._reader().iter_read(texts, batch_size=int(self.batch_size), window=window)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:

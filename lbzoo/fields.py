@@ -49,6 +49,7 @@ class Fields:
         return self.values.get(key) is not None
 
     def take(self, key: str) -> Any:
+        """The value of a field that must be there."""
         if key not in self.values:
             there = ", ".join(map(brief, list(self.values)[:20])) or "an empty object"
             raise self.error(f"{self._place(self.path(key))} is missing. Received: {there}.")
@@ -56,6 +57,7 @@ class Fields:
         return self.values[key]
 
     def fields(self, key: str) -> Fields:
+        """A field that is an object."""
         return Fields(self.take(key), self.where, self.error, self.path(key))
 
     def items(self, key: str) -> list[tuple[Any, str]]:
@@ -66,6 +68,7 @@ class Fields:
         return [(item, f"{trail}[{i}]") for i, item in enumerate(value)]
 
     def text(self, key: str, pattern: Pattern | None = None, form: str = "one non-empty line") -> str:
+        """One printable line of at most 2000 characters that fits `pattern`; `form` says in words which."""
         return self._text(self.take(key), self.path(key), pattern, form)
 
     def texts(self, key: str, pattern: Pattern | None = None, form: str = "one non-empty line") -> tuple[str, ...]:
@@ -79,21 +82,25 @@ class Fields:
         return value
 
     def digest(self, key: str, pattern: Pattern) -> str:
+        """A hash in lower-case hex, `SHA256` or `SHA1`."""
         return self.text(key, pattern, f"{40 if pattern is SHA1 else 64} lower-case hex digits")
 
     def choice(self, key: str, choices: Iterable[Any]) -> Any:
+        """One of `choices`, of their type: 1 is not true."""
         value, choices = self.take(key), list(choices)
         if not any(type(value) is type(choice) and value == choice for choice in choices):
             raise self.fault(self.path(key), f"must be {' or '.join(map(str, choices))}", value)
         return value
 
     def integer(self, key: str, low: int, high: int) -> int:
+        """An integer from `low` to `high`; true and false are none."""
         value = self.take(key)
         if type(value) is not int or not low <= value <= high:
             raise self.fault(self.path(key), f"must be an integer from {low} to {high}", value)
         return value
 
     def number(self, key: str, low: float, high: float) -> float:
+        """A number from `low` to `high`."""
         value = self.take(key)
         if type(value) not in (int, float) or not low <= value <= high:
             raise self.fault(self.path(key), f"must be a number from {low:g} to {high:g}", value)

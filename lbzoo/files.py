@@ -1,9 +1,10 @@
-"""Bytes on disk: hashes, strict JSON, safe file names, and folders that are replaced whole or not at all."""
+"""Bytes on disk: hashes, strict JSON, safe file names, and files and folders replaced whole or not at all."""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
+import dataclasses
 import glob
 import hashlib
 import json
@@ -22,6 +23,7 @@ BLOCK = 1 << 22
 SHA256 = re.compile(r"[0-9a-f]{64}\Z")
 SHA1 = re.compile(r"[0-9a-f]{40}\Z")
 CHECKPOINT_SUFFIXES = (".safetensors", ".json", ".txt", ".model")
+DTYPES = {"float32": "F32", "float16": "F16"}  # of weights on disk; the second is safetensors' word
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]*\Z")
 _SHORT = reprlib.Repr()
 _SHORT.maxstring = _SHORT.maxother = 100
@@ -48,6 +50,35 @@ def _digest(digest, path: str | os.PathLike) -> str:
         while block := file.read(BLOCK):
             digest.update(block)
     return digest.hexdigest()
+
+
+@dataclasses.dataclass(frozen=True)
+class Mismatch:
+    """A file whose bytes are not the expected ones, in the words of the message."""
+
+    expected: str
+    received: str
+
+
+def mismatch(
+    path: Path, size: int | None = None, sha256: str | None = None, sha1: str | None = None
+) -> Mismatch | None:
+    """Compare size, then SHA-256, then git's blob SHA-1, as far as they are known; None where all fit.
+
+    Raises OSError where the file cannot be read.
+    """
+    received = path.stat().st_size
+    if size is not None and received != size:
+        return Mismatch(f"{size} bytes", f"{received} bytes")
+    if sha256 is not None:
+        digest = sha256_file(path)
+        if digest != sha256:
+            return Mismatch(f"SHA-256 {sha256}", f"SHA-256 {digest} ({received} bytes)")
+    if sha1 is not None:
+        digest = git_blob_sha1(path)
+        if digest != sha1:
+            return Mismatch(f"git blob SHA-1 {sha1}", f"git blob SHA-1 {digest} ({received} bytes)")
+    return None
 
 
 def unsafe_path(path: Any, suffixes: tuple[str, ...] = CHECKPOINT_SUFFIXES) -> str | None:
@@ -106,6 +137,21 @@ def _finite(text: str) -> float:
 
 
 @contextlib.contextmanager
+def replaced_file(target: Path) -> Iterator[Path]:
+    """Give a path beside `target`; the file written there takes `target`'s place when the block ends well.
+
+    Raises OSError as the file system does; nothing is left beside `target` then.
+    """
+    aside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:12]}")
+    try:
+        yield aside
+        os.replace(aside, target)
+    finally:
+        with contextlib.suppress(OSError):
+            aside.unlink()
+
+
+@contextlib.contextmanager
 def replaced_folder(target: Path) -> Iterator[Path]:
     """Give a new folder beside `target`; when the block ends well it takes `target`'s place, else it is removed.
 
@@ -113,7 +159,7 @@ def replaced_folder(target: Path) -> Iterator[Path]:
     reader sees one whole folder. Raises OSError as the file system does.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    _sweep(target)
+    sweep(target.parent, f".{glob.escape(target.name)}.saving-*", 3600)
     aside = _beside(target, "saving")
     try:
         yield aside
@@ -125,12 +171,12 @@ def replaced_folder(target: Path) -> Iterator[Path]:
         shutil.rmtree(aside, ignore_errors=True)
 
 
-def _sweep(target: Path) -> None:
-    """Remove what writers killed more than an hour ago left beside `target`."""
-    for left in target.parent.glob(f".{glob.escape(target.name)}.saving-*"):
+def sweep(folder: Path, pattern: str, seconds: float) -> None:
+    """Remove what a killed process left in `folder`: entries that match `pattern` and saw no write for so long."""
+    for left in folder.glob(pattern):
         with contextlib.suppress(OSError):
-            if time.time() - max(path.stat().st_mtime for path in (left, *left.iterdir())) > 3600:
-                shutil.rmtree(left, ignore_errors=True)
+            if time.time() - max(path.stat().st_mtime for path in (left, *left.rglob("*"))) > seconds:
+                shutil.rmtree(left) if left.is_dir() else left.unlink()
 
 
 def _beside(target: Path, word: str) -> Path:

@@ -9,17 +9,17 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, Callable, TypeVar
 
-from lbzoo import files as disk
 from lbzoo.errors import CheckpointError, ConfigError
 from lbzoo.fields import Fields
-from lbzoo.manifest import CONFIGS, MAX_FILE_SIZE, FileSpec
-from lbzoo.models.config import MLSTMConfig
+from lbzoo.files import DTYPES, SHA256, brief, mismatch, parse_json, sha256_file, unsafe_path
+from lbzoo.manifest import MAX_FILE_SIZE, FileSpec
+from lbzoo.models.config import CONFIGS, MLSTMConfig
 from lbzoo.text.clean import POLICIES
 
 FORMAT = 1
-CONFIG, WEIGHTS, CARD, PROBE = "config.json", "model.safetensors", "card.json", "probe.json"
+CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.json"
+PROBE, PROBE_WEIGHTS = "probe.json", "probe.safetensors"
 MAX_JSON = 1 << 20
-DTYPES = ("float32", "float16")
 T = TypeVar("T")
 
 
@@ -35,34 +35,44 @@ class FolderInfo:
     files: tuple[FileSpec, ...]
 
     def has(self, path: str) -> bool:
+        """Whether `config.json` lists a file of this path."""
         return any(file.path == path for file in self.files)
 
 
+@dataclasses.dataclass(frozen=True)
+class VerifiedFolder(FolderInfo):
+    """A folder whose files `verify` has just checked (but those it was told to skip): loaders do not check it again."""
+
+
 def verify(
-    folder: str | os.PathLike, expected_files: Iterable[FileSpec] | None = None, skip: Iterable[str] = ()
-) -> FolderInfo:
+    folder: str | os.PathLike,
+    expected_files: Iterable[FileSpec] = (),
+    skip: Iterable[str] = (),
+    checked: Iterable[FileSpec] = (),
+) -> VerifiedFolder:
     """Check every file of a checkpoint folder: size, then SHA-256, then names, shapes and dtype of the tensors.
 
     Args:
         folder: a checkpoint folder.
         expected_files: what a manifest states, `config.json` included; checked besides what `config.json` states.
         skip: files that are not going to be read.
+        checked: sizes and hashes that the caller has just found files to have; they are not read once more.
 
     Raises:
         CheckpointError: no checkpoint, a malformed config, or a file that is missing or changed: names it, expected
             and received.
     """
-    from lbzoo.tensors import check_tensors
-
-    skip = set(skip)
+    skip, known = set(skip), set(checked)
     info = read_folder(folder)
-    measured: dict[str, FileSpec] = {}
-    for spec in (*(expected_files or ()), *info.files):
-        if spec.path not in skip:
-            _require_same(info.folder / spec.path, spec, measured)
+    for spec in (*expected_files, *info.files):
+        if spec.path not in skip and spec not in known:
+            _require_same(info.folder / spec.path, spec)
+            known.add(spec)
     if WEIGHTS not in skip:
+        from lbzoo.tensors import check_tensors
+
         check_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
-    return info
+    return VerifiedFolder(**{field.name: getattr(info, field.name) for field in dataclasses.fields(info)})
 
 
 def read_folder(folder: str | os.PathLike) -> FolderInfo:
@@ -78,13 +88,13 @@ def read_folder(folder: str | os.PathLike) -> FolderInfo:
     path = folder / CONFIG
     values = read_json(path)
     if isinstance(values, dict) and "format" not in values:
-        kind = disk.brief(values.get("model_type") or values.get("architectures") or sorted(values)[:6])
+        kind = brief(values.get("model_type") or values.get("architectures") or sorted(values)[:6])
         raise CheckpointError(f"{path} is not of an lbzoo checkpoint: it has no format. Received: {kind}.")
     fields = Fields(values, str(path), CheckpointError)
     number = fields.take("format")
     if type(number) is not int or number != FORMAT:
         raise CheckpointError(
-            f"{path}: format must be {FORMAT}. Received: {disk.brief(number)}. A later one needs a newer lbzoo."
+            f"{path}: format must be {FORMAT}. Received: {brief(number)}. A later one needs a newer lbzoo."
         )
     architecture = fields.choice("architecture", CONFIGS)
     try:
@@ -101,15 +111,13 @@ def read_folder(folder: str | os.PathLike) -> FolderInfo:
     )
     fields.finish()
     if not info.has(WEIGHTS):
-        raise CheckpointError(
-            f"{path}: files must name {WEIGHTS}. Received: {disk.brief([f.path for f in info.files])}."
-        )
+        raise CheckpointError(f"{path}: files must name {WEIGHTS}. Received: {brief([f.path for f in info.files])}.")
     return info
 
 
 def measure(path: Path) -> FileSpec:
     """Size and SHA-256 of a file, as a manifest or `config.json` states them."""
-    return FileSpec(path.name, path.stat().st_size, disk.sha256_file(path))
+    return FileSpec(path.name, path.stat().st_size, sha256_file(path))
 
 
 def manifest_files(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
@@ -122,36 +130,30 @@ def manifest_files(folder: str | os.PathLike) -> dict[str, dict[str, Any]]:
 def _files(fields: Fields) -> tuple[FileSpec, ...]:
     found = []
     for path in fields.values:
-        reason = "must not name itself" if path == CONFIG else disk.unsafe_path(path)
+        reason = "must not name itself" if path == CONFIG else unsafe_path(path)
         if reason:
             raise fields.fault(fields.path(path), reason, path)
         inner = fields.fields(path)
         size = inner.integer("size", 1, MAX_FILE_SIZE)
-        found.append(FileSpec(path, size, inner.digest("sha256", disk.SHA256)))
+        found.append(FileSpec(path, size, inner.digest("sha256", SHA256)))
         inner.finish()
     return tuple(found)
 
 
-def _require_same(path: Path, spec: FileSpec, measured: dict[str, FileSpec]) -> None:
+def _require_same(path: Path, spec: FileSpec) -> None:
     advice = "Get the checkpoint again, or restore the file."
     try:
-        size = path.stat().st_size
-        if not path.is_file():
+        if path.exists() and not path.is_file():
             raise CheckpointError(f"{path} must be a file. Received: a folder or a device. {advice}")
-        if spec.size is not None and size != spec.size:
-            raise CheckpointError(
-                f"{path} has changed: it must have {spec.size} bytes. Received: {size} bytes. {advice}"
-            )
-        if spec.path not in measured:
-            measured[spec.path] = FileSpec(spec.path, size, disk.sha256_file(path))
+        wrong = mismatch(path, spec.size, spec.sha256)
     except OSError as error:
         raise CheckpointError(f"{path} cannot be read. Received: {error.strerror or error}. {advice}") from None
-    received = measured[spec.path].sha256
-    if spec.sha256 is not None and received != spec.sha256:
-        raise CheckpointError(f"{path} has changed: its SHA-256 must be {spec.sha256}. Received: {received}. {advice}")
+    if wrong:
+        raise CheckpointError(f"{path} has changed. Expected: {wrong.expected}. Received: {wrong.received}. {advice}")
 
 
 def read_json(path: Path) -> Any:
+    """The values of a JSON file of at most `MAX_JSON` bytes, read strictly; CheckpointError where it is none."""
     try:
         with open(path, "rb") as file:
             data = file.read(MAX_JSON + 1)
@@ -160,7 +162,7 @@ def read_json(path: Path) -> Any:
     if len(data) > MAX_JSON:
         raise CheckpointError(f"{path} must be at most {MAX_JSON} bytes. Received: more.")
     try:
-        return disk.parse_json(data)
+        return parse_json(data)
     except ValueError as error:
         raise CheckpointError(f"{path} cannot be parsed: {error}. Received: {len(data)} bytes.") from None
 

@@ -11,14 +11,14 @@ import contextlib
 import dataclasses
 import logging
 import os
+import re
 import sys
-import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
 from lbzoo import cache as places
-from lbzoo import files as disk
 from lbzoo.errors import DownloadError
+from lbzoo.files import SHA1, SHA256, Mismatch, brief, mismatch, sha256_file
 from lbzoo.manifest import FileSpec
 from lbzoo.transport import Patience, retrying
 
@@ -38,10 +38,8 @@ class HubRequest:
 
     @property
     def where(self) -> str:
-        """Host, repository and revision, for messages; without credentials."""
-        parts = urllib.parse.urlsplit(endpoint() or "https://huggingface.co")
-        host = parts.netloc.rpartition("@")[2]
-        return f"{parts.scheme}://{host}{parts.path}/{self.repo} at {self.revision[:12]}"
+        """Host, repository and revision, for messages."""
+        return f"{shown(endpoint() or 'https://huggingface.co')}/{self.repo} at {self.revision[:12]}"
 
     @property
     def record(self) -> str:
@@ -52,6 +50,11 @@ class HubRequest:
 def endpoint() -> str | None:
     """HF_ENDPOINT as it is now (the client reads it at import), else None."""
     return os.environ.get("HF_ENDPOINT", "").rstrip("/") or None
+
+
+def shown(address: str) -> str:
+    """An address without the name and password that it may hold."""
+    return re.sub(r"//[^/]*@", "//", address)
 
 
 def wants_bar(progress: bool | None) -> bool:
@@ -80,12 +83,9 @@ def fetch(request: HubRequest, spec: FileSpec) -> Path:
         wrong = _check(path, expected or spec)
         if wrong is None:
             return path
-        moved = places.quarantine(path)
+        moved = _set_aside(request, spec, path, wrong)
         if request.offline:
             raise _changed(request, spec, wrong, f"{moved} It can be fetched again with the network on.")
-        log.warning(
-            "%s of %s: expected %s, received %s. %s", spec.path, request.where, wrong.expected, wrong.received, moved
-        )
     elif request.offline:
         raise offline_error(request, spec.path)
     expected = _announced(request, spec)
@@ -94,12 +94,9 @@ def fetch(request: HubRequest, spec: FileSpec) -> Path:
         wrong = _check(path, expected)
         if wrong is None:
             if spec.sha256 is None:
-                _record(request, spec, path)
+                _record(request, spec, path, expected.sha256 or sha256_file(path))
             return path
-        moved = places.quarantine(path)
-        log.warning(
-            "%s of %s: expected %s, received %s. %s", spec.path, request.where, wrong.expected, wrong.received, moved
-        )
+        moved = _set_aside(request, spec, path, wrong)
     raise _changed(request, spec, wrong, f"{moved} Is a proxy or a login page in between? If not, report it.", 2)
 
 
@@ -115,7 +112,7 @@ def listing(request: HubRequest) -> tuple[str, list[str]]:
         request.where,
         patience,
     )
-    if not isinstance(found.sha, str) or not disk.SHA1.match(found.sha):
+    if not isinstance(found.sha, str) or not SHA1.match(found.sha):
         raise DownloadError(
             f"{request.repo}: the server names no commit. Tried: {request.where}. Received: {found.sha!r}."
         )
@@ -126,10 +123,18 @@ def offline_error(request: HubRequest, path: str) -> DownloadError:
     """The error for a file that is not cached while the network is off."""
     return DownloadError(
         f"{path} of {request.where} is not cached and the network is switched off (offline). Tried: "
-        f"{request.cache.name}. Received: no such file there. Load it once with the network on, or set LBZOO_CACHE to "
+        f"{request.cache.hub}. Received: no such file there. Load it once with the network on, or set LBZOO_CACHE to "
         "a cache that has it.",
         code="offline",
     )
+
+
+def _set_aside(request: HubRequest, spec: FileSpec, path: Path, wrong: Mismatch) -> str:
+    moved = places.quarantine(path)
+    log.warning(
+        "%s of %s: expected %s, received %s. %s", spec.path, request.where, wrong.expected, wrong.received, moved
+    )
+    return moved
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,11 +144,11 @@ class _Hashes:
     sha1: str | None = None
 
 
-def _check(path: Path, expected: _Hashes | FileSpec) -> places.Mismatch | None:
+def _check(path: Path, expected: _Hashes | FileSpec) -> Mismatch | None:
     try:
-        return places.check(path, expected.size, expected.sha256, getattr(expected, "sha1", None))
+        return mismatch(path, expected.size, expected.sha256, getattr(expected, "sha1", None))
     except FileNotFoundError:  # another process moved it aside in this moment
-        return places.Mismatch("the file", "nothing")
+        return Mismatch("the file", "nothing")
 
 
 def _expected(request: HubRequest, spec: FileSpec) -> _Hashes | None:
@@ -152,7 +157,7 @@ def _expected(request: HubRequest, spec: FileSpec) -> _Hashes | None:
         return _Hashes(spec.size, spec.sha256)
     found = places.read_record(request.cache, request.record).get("files")
     found = found.get(spec.path) if isinstance(found, dict) else None
-    if isinstance(found, dict) and isinstance(found.get("sha256"), str) and disk.SHA256.match(found["sha256"]):
+    if isinstance(found, dict) and isinstance(found.get("sha256"), str) and SHA256.match(found["sha256"]):
         return _Hashes(spec.size, found["sha256"])
     path = cached(request, spec.path)
     blob = os.path.basename(os.readlink(path)) if path is not None and path.is_symlink() else ""
@@ -163,9 +168,9 @@ def _from_etag(spec: FileSpec, etag: str | None, size: int | None = None) -> _Ha
     size = spec.size if spec.size is not None else size
     if spec.sha256 is not None:
         return _Hashes(size, spec.sha256)
-    if etag and disk.SHA256.match(etag):
+    if etag and SHA256.match(etag):
         return _Hashes(size, etag)
-    if etag and disk.SHA1.match(etag):
+    if etag and SHA1.match(etag):
         return _Hashes(size, None, etag)
     return None
 
@@ -188,19 +193,19 @@ def _announced(request: HubRequest, spec: FileSpec) -> _Hashes:
             "Is HF_ENDPOINT wrong, or a proxy or a login page in between?"
         )
     if found.commit_hash != request.revision:
-        received = places.Mismatch(f"commit {request.revision}", f"commit {found.commit_hash}")
+        received = Mismatch(f"commit {request.revision}", f"commit {found.commit_hash}")
         raise _changed(request, spec, received, "Is HF_ENDPOINT or a proxy in between?")
     if spec.size is not None and found.size is not None and found.size != spec.size:
-        received = places.Mismatch(f"{spec.size} bytes", f"{found.size} bytes announced")
+        received = Mismatch(f"{spec.size} bytes", f"{found.size} bytes announced")
         raise _changed(request, spec, received, "Nothing was downloaded. The repository was changed: report it.")
-    if spec.sha256 is not None and found.etag and disk.SHA256.match(found.etag) and found.etag != spec.sha256:
-        received = places.Mismatch(f"sha256 {spec.sha256}", f"sha256 {found.etag} announced")
+    if spec.sha256 is not None and found.etag and SHA256.match(found.etag) and found.etag != spec.sha256:
+        received = Mismatch(f"SHA-256 {spec.sha256}", f"SHA-256 {found.etag} announced")
         raise _changed(request, spec, received, "Nothing was downloaded. The repository was changed: report it.")
     hashes = _from_etag(spec, found.etag, found.size)
     if hashes is None:
         raise DownloadError(
             f"{spec.path}: the server gives no hash to check it by. Tried: {request.where}. Received: ETag "
-            f"{disk.brief(found.etag)}. Is HF_ENDPOINT a Hugging Face Hub?",
+            f"{brief(found.etag)}. Is HF_ENDPOINT a Hugging Face Hub?",
             code="changed",
         )
     return hashes
@@ -237,17 +242,15 @@ def _download(request: HubRequest, spec: FileSpec, size: int | None, force: bool
     return retrying(attempt, file, request.where, patience, passing=("cut", "server", "rate-limit"))
 
 
-def _record(request: HubRequest, spec: FileSpec, path: Path) -> None:
+def _record(request: HubRequest, spec: FileSpec, path: Path, sha256: str) -> None:
     kept = places.read_record(request.cache, request.record)
     known = kept.get("files") if isinstance(kept.get("files"), dict) else {}
-    about = {"size": path.stat().st_size, "sha256": disk.sha256_file(path)}
+    about = {"size": path.stat().st_size, "sha256": sha256}
     values = {"repo": request.repo, "revision": request.revision, "files": {**known, spec.path: about}}
     places.write_record(request.cache, request.record, values)
 
 
-def _changed(
-    request: HubRequest, spec: FileSpec, wrong: places.Mismatch, advice: str, attempts: int = 1
-) -> DownloadError:
+def _changed(request: HubRequest, spec: FileSpec, wrong: Mismatch, advice: str, attempts: int = 1) -> DownloadError:
     times = f" ({attempts} times)" if attempts > 1 else ""
     return DownloadError(
         f"{spec.path}: these are not the right bytes. Tried: {request.where}{times}. Expected: {wrong.expected}. "

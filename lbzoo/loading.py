@@ -7,20 +7,18 @@ Hub.
 
 from __future__ import annotations
 
-import dataclasses
 import os
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbzoo import registry
 from lbzoo.errors import CheckpointError, DownloadError, UnknownModelError
-from lbzoo.manifest import Entry, FileSpec
+from lbzoo.manifest import Entry
 
 if TYPE_CHECKING:
+    from lbzoo.hub import Located
     from lbzoo.models.mlstm import MLSTMLanguageModel
 
-_REPO = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+(@[\w./-]+)?\Z", re.ASCII)
 _CARD_FIELDS = (
     "description",
     "license",
@@ -31,27 +29,6 @@ _CARD_FIELDS = (
     "status",
     "untested",
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class _Found:
-    """A verified folder, and what is known about it besides its own files."""
-
-    folder: Path
-    name: str | None = None
-    revision: str | None = None
-    entry: Entry | None = None
-
-    @property
-    def expected_files(self) -> tuple[FileSpec, ...]:
-        from lbzoo import hub
-
-        return hub.stated_files(self.entry, self.folder) if self.entry else ()
-
-    def card(self, own: dict[str, Any]) -> dict[str, Any]:
-        """`card.json` over what the manifest says, under the name and revision that were really loaded."""
-        known = _entry_card(self.entry) if self.entry else {}
-        return {**known, **own, "name": self.name or own["name"], "revision": self.revision}
 
 
 def load(
@@ -80,16 +57,25 @@ def load(
         DownloadError: the files are not here and cannot be fetched.
         CheckpointError: a file is missing or changed, or a tensor does not fit.
     """
-    from lbzoo import checkpoint
-
     if not isinstance(weights, bool):
         raise CheckpointError(f"weights must be True or False. Received: {weights!r}.")
-    if not weights and not _is_path(name_or_folder):
+    if not weights and not is_path(name_or_folder):
         return _untrained(_entry(name_or_folder))
-    found = _find(name_or_folder, cache, offline, token)
-    model = checkpoint.load(found.folder, weights=weights, expected_files=found.expected_files)
-    model.card = found.card(model.card)
-    return model
+    return load_with_folder(name_or_folder, weights, cache=cache, offline=offline, token=token)[0]
+
+
+def load_with_folder(
+    name_or_folder: str | os.PathLike, weights: bool = True, **options: Any
+) -> tuple[MLSTMLanguageModel, Path]:
+    """The model, as `load` gives it, and the folder it was read from, where a probe may lie beside the weights."""
+    from lbzoo import checkpoint
+
+    found = _find(name_or_folder, **options)
+    if isinstance(found, Path):
+        return checkpoint.load(found, weights=weights), found
+    model = checkpoint.load(found.verified, weights=weights)
+    model.card = {**_known(name_or_folder), **model.card, "name": found.name, "revision": found.revision}
+    return model, found.folder
 
 
 def checkpoint_folder(
@@ -101,12 +87,12 @@ def checkpoint_folder(
     """The local folder of a checkpoint, fetched if need be, every file verified; arguments and errors as in `load`."""
     from lbzoo import checkpoint
 
-    found = _find(name_or_folder, cache, offline, token)
-    checkpoint.verify(found.folder, found.expected_files)
-    return found.folder
+    found = _find(name_or_folder, cache=cache, offline=offline, token=token)
+    return checkpoint.verify(found).folder if isinstance(found, Path) else found.folder
 
 
-def _is_path(name_or_folder: Any) -> bool:
+def is_path(name_or_folder: Any) -> bool:
+    """Whether it is meant as a folder or a Hub repository, and not as a name of the manifest."""
     if isinstance(name_or_folder, os.PathLike):
         return True
     if not isinstance(name_or_folder, str):
@@ -115,34 +101,25 @@ def _is_path(name_or_folder: Any) -> bool:
     return name_or_folder.startswith((".", "~")) or any(mark in name_or_folder for mark in separators)
 
 
-def _find(name_or_folder: Any, cache: Any, offline: Any, token: Any) -> _Found:
-    if not _is_path(name_or_folder):
-        from lbzoo import hub
-
-        entry = _entry(name_or_folder)
-        folder = Path(hub.resolve(entry, cache=cache, offline=offline, token=token))
-        return _Found(folder, entry.name, _revision(entry, folder), entry)
-    folder = Path(name_or_folder).expanduser()
-    text = os.fspath(name_or_folder)
-    if folder.is_dir():
-        return _Found(folder)
-    if isinstance(name_or_folder, str) and _REPO.match(text):
-        return _find_repo(text, cache, offline, token)
-    raise CheckpointError(
-        f"there is no checkpoint folder here. Received: {text[:200]!r}. A name that `lbzoo list` shows is written "
-        "without a path, a Hub repository as user/repo."
-    )
-
-
-def _find_repo(name: str, cache: Any, offline: Any, token: Any) -> _Found:
+def _find(name_or_folder: Any, **options: Any) -> Path | Located:
+    """A folder of the user's own, unverified, or a checkpoint of the zoo, verified."""
     from lbzoo import hub
 
-    try:
-        found = hub.resolve_repo(name, cache=cache, offline=offline, token=token)
-    except DownloadError as error:  # a mistyped folder looks like this, too
-        note = f"There is no folder {name!r} here, so it was taken for a Hub repository."
-        raise DownloadError(f"{error} {note}", error.code) from None
-    return _Found(Path(found.folder), found.repo, found.revision)
+    if not is_path(name_or_folder):
+        return hub.resolve(_entry(name_or_folder), **options)
+    folder = Path(os.path.expanduser(name_or_folder))  # Path.expanduser raises for a user that nobody knows
+    if folder.is_dir():
+        return folder
+    if isinstance(name_or_folder, str) and hub.is_repo_name(name_or_folder):
+        try:
+            return hub.resolve_repo(name_or_folder, **options)
+        except DownloadError as error:  # a mistyped folder looks like this, too
+            note = f"There is no folder {name_or_folder!r} here, so it was taken for a Hub repository."
+            raise DownloadError(f"{error} {note}", error.code) from None
+    raise CheckpointError(
+        f"there is no checkpoint folder here. Received: {str(name_or_folder)[:200]!r}. A name that `lbzoo list` shows "
+        "is written without a path, a Hub repository as user/repo."
+    )
 
 
 def _entry(name: Any) -> Entry:
@@ -156,18 +133,12 @@ def _entry(name: Any) -> Entry:
         raise
 
 
-def _entry_card(entry: Entry) -> dict[str, Any]:
-    values = entry.to_dict()
+def _known(name_or_folder: Any) -> dict[str, Any]:
+    """What the manifest says of a checkpoint; its own card, where it has one, stands above it."""
+    if is_path(name_or_folder):
+        return {}
+    values = registry.find(name_or_folder).to_dict()
     return {key: values[key] for key in _CARD_FIELDS if values[key] is not None}
-
-
-def _revision(entry: Entry, folder: Path) -> str | None:
-    """The commit a folder in the cache was fetched at; its name ends in it. None for a bundled one."""
-    for source in entry.sources:
-        commit = getattr(source, "revision", None) or getattr(source, "commit", None)
-        if commit and folder.name.endswith((commit, commit[:12])):
-            return commit
-    return None
 
 
 def _untrained(entry: Entry) -> MLSTMLanguageModel:

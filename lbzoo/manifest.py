@@ -12,16 +12,15 @@ import os
 import re
 from typing import Any, ClassVar, Union
 
-from lbzoo import files as disk
 from lbzoo.errors import ConfigError, ManifestError
 from lbzoo.fields import Fields
-from lbzoo.models.config import MLSTMConfig
+from lbzoo.files import CHECKPOINT_SUFFIXES, SHA1, SHA256, brief, parse_json, unsafe_path
+from lbzoo.models.config import CONFIGS, MLSTMConfig
 from lbzoo.text.clean import POLICIES
 
 SCHEMA = 1
 MAX_BYTES = 4 << 20
 MAX_FILE_SIZE = 1 << 36
-CONFIGS = {"mlstm": MLSTMConfig}
 STATUSES = ("tested", "untested here")
 METRICS = {"accuracy": 100, "bpc": 8, "f1": 100, "masked-lm accuracy": 100, "matthews": 1, "pearson": 1, "spearman": 1}
 CORRELATIONS = ("matthews", "pearson", "spearman")
@@ -159,15 +158,15 @@ def parse_manifest(data: bytes, where: str = "checkpoints_manifest.json") -> tup
     if len(data) > MAX_BYTES:
         raise ManifestError(f"{where} must be at most {MAX_BYTES} bytes. Received: more.")
     try:
-        values = disk.parse_json(data)
+        values = parse_json(data)
     except ValueError as error:
         raise ManifestError(f"{where} cannot be parsed: {error}. Received: {len(data)} bytes.") from None
     if not isinstance(values, dict):
-        raise ManifestError(f"{where} must be an object. Received: {disk.brief(values)}.")
+        raise ManifestError(f"{where} must be an object. Received: {brief(values)}.")
     schema = values.get("schema")
     if type(schema) is not int or schema != SCHEMA:  # before anything else: another schema may have other fields
         raise ManifestError(
-            f"{where}: schema must be {SCHEMA}. Received: {disk.brief(schema)}. A newer one needs a newer lbzoo."
+            f"{where}: schema must be {SCHEMA}. Received: {brief(schema)}. A newer one needs a newer lbzoo."
         )
     fields = Fields(values, where, ManifestError)
     fields.take("schema")
@@ -179,7 +178,7 @@ def parse_manifest(data: bytes, where: str = "checkpoints_manifest.json") -> tup
 
 def _entry(fields: Fields) -> Entry:
     name = fields.text("name", NAME, "lower-case words and numbers joined by - _ or .")
-    if disk.unsafe_path(name, ("",)):
+    if unsafe_path(name, ("",)):
         raise fields.fault(fields.path("name"), "must be a name that every file system takes", name)
     config = _config(fields)
     sources = tuple(_source(Fields(item, fields.where, ManifestError, at)) for item, at in fields.items("sources"))
@@ -233,11 +232,11 @@ def _source(fields: Fields) -> Source:
         published = fields.choice("published", (True, False))
         repo = fields.text("repo", REPO, "owner/name")
         pinned = published or fields.has("revision")  # a commit is known only once there is one
-        source = HubSource(repo, fields.digest("revision", disk.SHA1) if pinned else None, published)
+        source = HubSource(repo, fields.digest("revision", SHA1) if pinned else None, published)
     else:
         source = OpenAIRelease(
             repo=fields.text("repo", REPO, "owner/name"),
-            commit=fields.digest("commit", disk.SHA1),
+            commit=fields.digest("commit", SHA1),
             license=fields.text("license"),
             files=_release_files(fields),
         )
@@ -252,8 +251,8 @@ def _release_files(fields: Fields) -> tuple[ReleaseFile, ...]:
         path = inner.take("path")
         _require_safe(inner, "path", path, (".npy",))
         size = inner.optional(inner.integer, "size", 1, MAX_FILE_SIZE)
-        sha256 = inner.optional(inner.digest, "sha256", disk.SHA256)
-        found.append(ReleaseFile(path, inner.digest("sha1", disk.SHA1), size, sha256))
+        sha256 = inner.optional(inner.digest, "sha256", SHA256)
+        found.append(ReleaseFile(path, inner.digest("sha1", SHA1), size, sha256))
         inner.finish()
     _require_distinct_paths(fields, [file.path for file in found])
     return tuple(found)
@@ -263,13 +262,13 @@ def _files(fields: Fields, sources: tuple[Source, ...]) -> tuple[FileSpec, ...]:
     group, found = fields.fields("files"), []
     bundled = any(isinstance(source, BundledSource) for source in sources)
     for path in group.values:
-        _require_safe(group, path, path, disk.CHECKPOINT_SUFFIXES)
+        _require_safe(group, path, path, CHECKPOINT_SUFFIXES)
         inner = group.fields(path)
         if bundled:
-            spec = FileSpec(path, inner.integer("size", 1, MAX_FILE_SIZE), inner.digest("sha256", disk.SHA256))
+            spec = FileSpec(path, inner.integer("size", 1, MAX_FILE_SIZE), inner.digest("sha256", SHA256))
         else:
             size = inner.optional(inner.integer, "size", 1, MAX_FILE_SIZE)
-            spec = FileSpec(path, size, inner.optional(inner.digest, "sha256", disk.SHA256))
+            spec = FileSpec(path, size, inner.optional(inner.digest, "sha256", SHA256))
         inner.finish()
         found.append(spec)
     _require_distinct_paths(fields, list(group.values))
@@ -280,7 +279,7 @@ def _files(fields: Fields, sources: tuple[Source, ...]) -> tuple[FileSpec, ...]:
 
 
 def _require_safe(fields: Fields, key: str, path: Any, suffixes: tuple[str, ...]) -> None:
-    reason = disk.unsafe_path(path, suffixes)
+    reason = unsafe_path(path, suffixes)
     if reason:
         raise fields.fault(fields.path(key), reason, path)
 
@@ -319,6 +318,6 @@ def _require_unique_names(entries: tuple[Entry, ...], where: str) -> None:
             if name in owners:
                 raise ManifestError(
                     f"{where}: checkpoints[{i}] must not take a name or alias that checkpoints[{owners[name]}] has. "
-                    f"Received: {disk.brief(name)}."
+                    f"Received: {brief(name)}."
                 )
             owners[name] = i

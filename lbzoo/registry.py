@@ -12,6 +12,7 @@ from typing import Any
 
 from lbzoo.errors import ManifestError, UnknownModelError
 from lbzoo.manifest import BundledSource, Entry, HubSource, Source, read_manifest
+from lbzoo.text.clean import POLICIES
 
 DEFAULT_MODEL = "mlstm-512-reviews"
 MANIFEST = "checkpoints_manifest.json"
@@ -94,6 +95,11 @@ def describe(entry: Entry) -> str:
     return "\n".join(_lines(entry))
 
 
+def megabytes(size: int | None) -> str:
+    """A number of bytes for people, in MB or kB."""
+    return "not known yet" if size is None else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"
+
+
 def _lines(entry: Entry) -> Iterator[str]:
     def row(label: str, value: Any) -> str:
         return f"{label:<16}{value}"
@@ -103,7 +109,7 @@ def _lines(entry: Entry) -> Iterator[str]:
     yield row(
         "architecture", f"{entry.architecture}: {', '.join(f'{k}={v}' for k, v in entry.config.to_dict().items())}"
     )
-    yield row("text", f"{entry.text} (lbzoo.text.clean.POLICIES)")
+    yield row("text", f"{entry.text}: {POLICIES[entry.text].description}")
     yield row("licence", entry.license)
     yield row("training data", entry.training_data)
     yield row("status", entry.status)
@@ -149,4 +155,4 @@ def _source_line(source: Source) -> str:
 
 
 def _size(size: int | None) -> str:
-    return "size unknown" if size is None else f"{size:,} bytes"
+    return "size not known" if size is None else f"{size:,} bytes"

@@ -20,20 +20,22 @@ from pathlib import Path
 from typing import Any
 
 from lbzoo import cache as places
-from lbzoo import checkpoint, folder
+from lbzoo import checkpoint
 from lbzoo.convert import openai_mlstm
 from lbzoo.errors import CheckpointError, DownloadError, LbzooError
+from lbzoo.files import mismatch, sweep
+from lbzoo.folder import CONFIG, VerifiedFolder, measure, verify
 from lbzoo.manifest import Entry, FileSpec, OpenAIRelease, ReleaseFile
 from lbzoo.transport import Patience, diagnose, failure, retrying
 
 _BLOCK = 1 << 18
-FOLDER = "releases"
 _SLACK = 4096  # bytes past the expected size before a runaway body is cut
+_DEAD_AFTER = 600  # seconds; a download at work writes every moment
 
 
 def place_of(entry: Entry, source: OpenAIRelease, cache: places.Cache) -> Path:
     """Where the converted checkpoint lies (or will)."""
-    return cache.ours / FOLDER / f"{entry.name}-{source.commit[:12]}"
+    return cache.ours / "releases" / f"{entry.name}-{source.commit[:12]}"
 
 
 def originals(entry: Entry, source: OpenAIRelease, cache: places.Cache) -> Path:
@@ -41,23 +43,26 @@ def originals(entry: Entry, source: OpenAIRelease, cache: places.Cache) -> Path:
     return cache.ours / "originals" / f"{entry.name}-{source.commit[:12]}"
 
 
-def cached(entry: Entry, source: OpenAIRelease, cache: places.Cache) -> Path | None:
-    """The converted folder if it is there; its bytes are checked. Makes no request and writes nothing if all is well.
+def cached(entry: Entry, source: OpenAIRelease, cache: places.Cache) -> VerifiedFolder | None:
+    """The converted folder if it is there; its bytes are checked. Makes no request and writes nothing.
 
     Raises:
         CheckpointError: it is there, but a file is missing or changed.
     """
     place = place_of(entry, source, cache)
-    if not place.is_dir():
-        return None
-    folder.verify(place, _recorded(cache, place))
-    return place
+    return verify(place, recorded(cache, place)) if place.is_dir() else None
+
+
+def recorded(cache: places.Cache, place: Path) -> list[FileSpec]:
+    """What `config.json` of a converted folder must be: it holds the hashes of the other files, but not its own."""
+    found = places.read_record(cache, f"release--{place.name}")
+    return [FileSpec(CONFIG, found["size"], found["sha256"])] if {"size", "sha256"} <= set(found) else []
 
 
 def fetch(
     entry: Entry, source: OpenAIRelease, cache: places.Cache, progress: bool = False, keep_originals: bool = False
-) -> Path:
-    """Download what is missing, convert, and return the folder.
+) -> VerifiedFolder:
+    """Download what is missing, convert, and return the folder, checked.
 
     Raises:
         DownloadError: a file cannot be had or has other bytes than the published ones.
@@ -66,23 +71,25 @@ def fetch(
     patience = Patience.from_environment()
     target, kept = place_of(entry, source, cache), originals(entry, source, cache)
     try:
-        places.sweep(kept, "*.part")
+        sweep(kept, "*.part", _DEAD_AFTER)
         _require_room(entry, kept)
         with _bar(entry, progress) as bar:
             for file in source.files:
                 _fetch_file(source, file, kept, patience, bar)
         _convert(entry, source, kept, target, cache)
+        made = verify(target, recorded(cache, target))
     except (CheckpointError, OSError) as error:
         with contextlib.suppress(CheckpointError):
-            if cached(entry, source, cache):  # another process finished, and removed what we were reading
-                return target
+            made = cached(entry, source, cache)
+            if made is not None:  # another process finished, and removed what we were reading
+                return made
         fault = None if isinstance(error, LbzooError) else diagnose(error)
         if fault is None:
             raise
         raise failure(fault, entry.name, str(kept)) from None
     if not keep_originals:
         shutil.rmtree(kept, ignore_errors=True)
-    return target
+    return made
 
 
 def url(source: OpenAIRelease, path: str) -> str:
@@ -93,7 +100,7 @@ def url(source: OpenAIRelease, path: str) -> str:
 
 def _fetch_file(source: OpenAIRelease, file: ReleaseFile, kept: Path, patience: Patience, bar: Any) -> None:
     target, address = kept / Path(file.path).name, url(source, file.path)
-    if target.is_file() and places.check(target, sha256=file.sha256, sha1=file.sha1) is None:
+    if target.is_file() and mismatch(target, sha256=file.sha256, sha1=file.sha1) is None:
         bar.update(target.stat().st_size)
         return
     for attempt in (1, 2):
@@ -105,7 +112,7 @@ def _fetch_file(source: OpenAIRelease, file: ReleaseFile, kept: Path, patience: 
                 address,
                 patience,
             )
-            wrong = places.check(part, sha256=file.sha256, sha1=file.sha1)
+            wrong = mismatch(part, sha256=file.sha256, sha1=file.sha1)
             if wrong is None:
                 os.replace(part, target)
                 return
@@ -168,14 +175,8 @@ def _convert(entry: Entry, source: OpenAIRelease, kept: Path, target: Path, cach
         "converted_from": {file.path: {"git_blob_sha1": file.sha1} for file in source.files},
     }
     checkpoint.write(target, config=config, text=entry.text, tensors=tensors, card=card)
-    # config.json holds the hashes of the other files; its own is kept beside the folder
-    spec = folder.measure(target / folder.CONFIG)
+    spec = measure(target / CONFIG)  # see `recorded`
     places.write_record(cache, f"release--{target.name}", {"size": spec.size, "sha256": spec.sha256})
-
-
-def _recorded(cache: places.Cache, place: Path) -> list[FileSpec]:
-    found = places.read_record(cache, f"release--{place.name}")
-    return [FileSpec(folder.CONFIG, found["size"], found["sha256"])] if {"size", "sha256"} <= set(found) else []
 
 
 def _bytes_of(entry: Entry) -> int:

@@ -16,6 +16,7 @@ from typing import Any, Iterable, Iterator, Optional, Sequence, Tuple, Union
 import numpy as np
 
 from lbzoo.errors import ConfigError
+from lbzoo.loading import is_path, load_with_folder
 from lbzoo.text.batching import batches, chunks, windows
 from lbzoo.text.bytes import pack
 from lbzoo.text.clean import as_texts, encode
@@ -24,9 +25,11 @@ STATES = ("cell", "hidden")
 POOLS = ("last", "mean", "max")
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
-_WINDOW_BYTES = 32 << 20
-_OUTPUT_BYTES = 32 << 20
-_COLLECT_BYTES = 32 << 20
+BATCH_SIZE = 128
+
+_WINDOW_BYTES = 32 << 20  # of texts that are sorted together
+_OUTPUT_BYTES = 32 << 20  # of features that a window makes
+_COLLECT_BYTES = 32 << 20  # of states that one call collects for a mean or a maximum
 
 
 class StateReader:
@@ -53,7 +56,7 @@ class StateReader:
         self.step = _compile(model, state, pool, self.tanh)
 
     def iter_read(
-        self, texts: Iterable, batch_size: int = 128, window: Optional[int] = None, chunk_size: Optional[int] = None
+        self, texts: Iterable, batch_size: int = BATCH_SIZE, window: Optional[int] = None
     ) -> Iterator[np.ndarray]:
         """Read a stream, window by window, in order and in memory that does not grow.
 
@@ -61,24 +64,29 @@ class StateReader:
             texts: anything `lbzoo.text.clean.as_texts` takes.
             batch_size: most texts that run together.
             window: most texts that are sorted together; None chooses by the width of the model.
-            chunk_size: most steps per call; None chooses. It changes speed, not results.
 
         Yields:
             float32 [texts of the window, units].
 
         Raises:
             TextError: an element that is not a text.
+            ConfigError: a batch size or a window that is not a positive integer.
         """
-        if window is None:
+        check_size("batch_size", batch_size)
+        if window is not None:
+            check_size("window", window)
+        else:
             window = min(max(_OUTPUT_BYTES // (4 * self.units), batch_size), 64 * batch_size)
         encoded = (encode(text, self.model.text) for text in as_texts(texts))
-        return (self.read(rows, batch_size, chunk_size) for rows in windows(encoded, window, _WINDOW_BYTES))
+        return (self.read(rows, batch_size) for rows in windows(encoded, window, _WINDOW_BYTES))
 
-    def read(self, rows: Sequence[bytes], batch_size: int = 128, chunk_size: Optional[int] = None) -> np.ndarray:
+    def read(self, rows: Sequence[bytes], batch_size: int = BATCH_SIZE, chunk_size: Optional[int] = None) -> np.ndarray:
         """Pooled states of byte strings that the text policy has been applied to.
 
         Args:
             rows: byte strings; one without a byte gives zeros, the state that a text starts from.
+            batch_size: most rows that run together.
+            chunk_size: most steps of one call; None chooses. It changes speed, not results.
 
         Returns:
             float32 [rows, units].
@@ -157,16 +165,24 @@ class PreparedModel:
     """A model ready to read texts: weight norm folded, the wanted compute dtype, readers compiled once.
 
     Weights are copied only where folding or another dtype demands it; the copy is a snapshot.
+
+    Args:
+        model: an mLSTM language model.
+        dtype: "float32" or "bfloat16", what matrix products run in.
+        folder: where the model was read from, for the probe that may lie there.
+
+    Raises:
+        ConfigError: another kind of object, or another dtype.
     """
 
-    def __init__(self, model: Any, dtype: str = "float32") -> None:
+    def __init__(self, model: Any, dtype: str = "float32", folder: Optional[Path] = None) -> None:
         check_options(dtype=dtype)
         if not all(hasattr(model, name) for name in ("config", "text", "run", "folded")):
             raise ConfigError(
                 "features need the name of a checkpoint, its folder or an lbzoo mLSTM language model. "
                 f"Received: {type(model).__name__}."
             )
-        self.model = model.folded().in_precision(DTYPES[dtype])
+        self.model, self.folder = model.folded().in_precision(DTYPES[dtype]), folder
         self._readers: dict[Tuple[str, str, bool], StateReader] = {}
 
     def reader(self, state: str = "cell", pool: str = "last", tanh: bool = False) -> StateReader:
@@ -184,15 +200,21 @@ _lock = threading.Lock()
 atexit.register(_prepared.clear)  # while the interpreter is whole: compiled functions complain if they go after it
 
 
-def prepare(name: Union[str, os.PathLike], dtype: str = "float32") -> PreparedModel:
-    """Load a checkpoint by name or folder and prepare it; the last two stay in memory for clones and repeated calls."""
+def prepare(model: Any, dtype: str = "float32") -> PreparedModel:
+    """A model ready to read texts, from a checkpoint's name, its folder, a model, or one that is prepared already.
+
+    The last two that were loaded by name or folder stay in memory for clones and repeated calls.
+    """
+    if isinstance(model, PreparedModel):
+        return model
+    if not isinstance(model, (str, os.PathLike)):
+        return PreparedModel(model, dtype)
     check_options(dtype=dtype)
-    key = (*_identity(name), dtype)
+    key = (*_identity(model), dtype)
     with _lock:
         if key not in _prepared:
-            from lbzoo.loading import load
-
-            _prepared[key] = PreparedModel(load(name), dtype)
+            loaded, folder = load_with_folder(model)
+            _prepared[key] = PreparedModel(loaded, dtype, folder)
             while len(_prepared) > _KEPT:
                 _prepared.popitem(last=False)
         _prepared.move_to_end(key)
@@ -201,7 +223,9 @@ def prepare(name: Union[str, os.PathLike], dtype: str = "float32") -> PreparedMo
 
 def _identity(name: Union[str, os.PathLike]) -> Tuple[Any, ...]:
     """A folder that was written anew is another model, also under its old name."""
-    config = Path(name) / "config.json"
+    if not is_path(name):
+        return (name,)
+    config = Path(os.path.expanduser(name)) / "config.json"
     try:
         stat = config.stat()
     except (OSError, ValueError):

@@ -11,8 +11,7 @@ import safetensors
 import safetensors.numpy
 
 from lbzoo.errors import CheckpointError
-
-DTYPES = {"float32": "F32", "float16": "F16"}
+from lbzoo.files import DTYPES
 
 
 def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], dtype: str = "float32") -> None:

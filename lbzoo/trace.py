@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from lbzoo.errors import CheckpointError, ConfigError, NotFittedError
+from lbzoo.states import check_options, prepare
 from lbzoo.text.clean import encode
 
 _CHUNK = 512
@@ -166,15 +167,10 @@ def trace(
         ConfigError: a unit that the model does not have, both unit and probe, a label that the probe does not know.
         NotFittedError: neither unit nor probe is given and the card names no unit.
     """
-    from lbzoo.states import PreparedModel, check_options, prepare
-
     if unit is not None and probe is not None:
         raise ConfigError(f"a trace follows a unit or a probe's score, not both. Received: unit={unit!r} and a probe.")
     check_options(state=state)
-    if isinstance(model, (str, os.PathLike)):
-        model = prepare(model)
-    elif not isinstance(model, PreparedModel):
-        model = PreparedModel(model)
+    model = prepare(model)
     card, units = model.model.card, model.model.config.units
     data = encode(text, model.model.text)
     if probe is not None:

@@ -38,7 +38,7 @@ class Patience:
     Attributes:
         tries: attempts for one request.
         timeout: seconds without a byte before an attempt is given up.
-        wait: seconds before the second attempt, doubled each time.
+        wait: seconds before the second attempt, doubled each time up to 8.
         limit: the longest wait, in seconds; a server that asks for more (Retry-After) is not waited for.
     """
 
@@ -82,7 +82,7 @@ def retrying(
     action: Callable[[], Value],
     file: str,
     where: str,
-    patience: Patience | None = None,
+    patience: Patience,
     passing: tuple[str, ...] | None = None,
 ) -> Value:
     """Run `action`; repeat it after faults that pass (cut, busy, 429, 5xx), then raise what is left as DownloadError.
@@ -91,9 +91,9 @@ def retrying(
         action: makes one attempt; what it raises is judged by `diagnose`. An LbzooError is passed on as it is.
         file: what the message calls the file.
         where: what was tried, such as `https://host/user/repo at 0123abcd`.
+        patience: how often, and how long to wait.
         passing: the codes that are worth another attempt, if `action` retries the others itself.
     """
-    patience = patience or Patience.from_environment()
     for attempt in range(1, patience.tries + 1):
         try:
             return action()

@@ -13,9 +13,9 @@ from pathlib import Path
 import numpy as np
 
 from lbzoo import cache as places
-from lbzoo import folder as folders
 from lbzoo import hub, registry
 from lbzoo.errors import CheckpointError, LbzooError
+from lbzoo.folder import WEIGHTS, FolderInfo, measure, read_folder
 from lbzoo.manifest import Entry, FileSpec
 
 OPENAI_MODEL = "mlstm-4096-amazon"
@@ -74,19 +74,18 @@ def verify_entry(
         DownloadError: it is not here and cannot be fetched, or what is here is changed and cannot be fetched again.
         CheckpointError: a folder without a readable `config.json`.
     """
+    name, specs = None, []
     if isinstance(entry_or_folder, Entry):
-        entry: Entry | None = entry_or_folder
-        folder = hub.resolve(entry_or_folder, cache=cache, offline=offline, token=token)
+        found = hub.resolve(entry_or_folder, cache=cache, offline=offline, token=token)
+        name, info = found.name, found.verified
+        specs = [found.config_file] if found.config_file else []
     else:
-        entry, folder = None, Path(entry_or_folder)
-    info = folders.read_folder(folder)
-    rows = list(_file_rows(folder, info.files))
-    stated = hub.stated_files(entry, folder) if entry is not None else ()
-    rows += _file_rows(folder, [spec for spec in stated if spec.path == folders.CONFIG])
+        info = read_folder(entry_or_folder)
+    rows = list(_file_rows(info.folder, [*specs, *info.files]))
     if all(row.ok for row in rows):
         rows.append(_tensor_row(info))
-    if all(row.ok for row in rows) and entry is not None and entry.name == OPENAI_MODEL:
-        rows += openai_checks(_gains(info), _features_of(folder))
+    if all(row.ok for row in rows) and name == OPENAI_MODEL:
+        rows += openai_checks(_gains(info), _features_of(info.folder))
     return rows
 
 
@@ -111,14 +110,6 @@ def verify_all(
                 lambda at=at: verify_entry(hub.resolve_repo(at, cache=cache, offline=offline).folder)
             )
     return found
-
-
-def table(rows: Sequence[Check]) -> str:
-    """The rows as aligned text, one line each, failures marked."""
-    cells = [("", "CHECK", "EXPECTED", "RECEIVED")]
-    cells += [("ok" if row.ok else "FAILED", row.check, row.expected, row.received) for row in rows]
-    widths = [max(len(row[i]) for row in cells) for i in range(4)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in cells)
 
 
 def openai_checks(gains: Mapping[str, np.ndarray], features_of: Callable[[list[str]], np.ndarray]) -> Iterator[Check]:
@@ -148,7 +139,7 @@ def _file_rows(folder: Path, specs: Sequence[FileSpec]) -> Iterator[Check]:
         path = folder / spec.path
         expected = f"{spec.size} bytes, sha256 {(spec.sha256 or 'not known')[:12]}"
         try:
-            measured = folders.measure(path)
+            measured = measure(path)
         except OSError as error:
             yield Check(spec.path, expected, f"cannot be read: {error.strerror}", False)
             continue
@@ -156,21 +147,21 @@ def _file_rows(folder: Path, specs: Sequence[FileSpec]) -> Iterator[Check]:
         yield Check(spec.path, expected, f"{measured.size} bytes, sha256 {str(measured.sha256)[:12]}", same)
 
 
-def _tensor_row(info: folders.FolderInfo) -> Check:
+def _tensor_row(info: FolderInfo) -> Check:
     from lbzoo.tensors import check_tensors
 
     expected = f"{len(info.config.shapes())} tensors, {info.dtype}"
     try:
-        check_tensors(info.folder / folders.WEIGHTS, info.config.shapes(), info.dtype)
+        check_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
     except CheckpointError as error:
         return Check("names, shapes, dtype", expected, str(error), False)
     return Check("names, shapes, dtype", expected, expected, True)
 
 
-def _gains(info: folders.FolderInfo) -> dict[str, np.ndarray]:
+def _gains(info: FolderInfo) -> dict[str, np.ndarray]:
     from lbzoo.tensors import read_tensors
 
-    tensors = read_tensors(info.folder / folders.WEIGHTS, info.config.shapes(), info.dtype)
+    tensors = read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
     return {name: array for name, array in tensors if name in ("gmx", "gmh")}
 
 

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from lbzoo import registry
-from lbzoo.cli import UsageError
-from lbzoo.console import import_tensorflow, note, one_line
-from lbzoo.errors import LbzooError
+from lbzoo.console import aligned, import_tensorflow, note, one_line
+from lbzoo.errors import LbzooError, UsageError
+from lbzoo.loading import checkpoint_folder, is_path
 
 if TYPE_CHECKING:
     from lbzoo import verify
@@ -34,16 +34,17 @@ def run_list(args: argparse.Namespace) -> None:
         units = getattr(entry.config, "units", None)
         model = entry.architecture + (f", {units} units" if units else "")
         source = " or ".join(dict.fromkeys(source.kind for source in entry.sources))
-        rows.append((entry.name, model, _megabytes(entry.size), source, entry.license, entry.description))
-    print(_aligned(rows))
+        rows.append((entry.name, model, registry.megabytes(entry.size), source, entry.license, entry.description))
+    print(aligned(rows))
 
 
 def run_info(args: argparse.Namespace) -> None:
     """Print an entry of the manifest with the card of a bundled one, or what a folder holds."""
     if is_path(args.name):
         from lbzoo import checkpoint
+        from lbzoo.folder import CARD
 
-        info = checkpoint.read_folder(Path(args.name).expanduser())
+        info = checkpoint.read_folder(os.path.expanduser(args.name))
         values = {
             "folder": str(info.folder),
             "architecture": info.architecture,
@@ -52,7 +53,7 @@ def run_info(args: argparse.Namespace) -> None:
             "dtype": info.dtype,
             "files": {spec.path: {"size": spec.size, "sha256": spec.sha256} for spec in info.files},
         }
-        card = checkpoint.load_card(info) if info.has(checkpoint.CARD) else None
+        card = checkpoint.load_card(info.folder) if info.has(CARD) else None
         files = {spec.path: f"{spec.size:,} bytes, sha256 {spec.sha256}" for spec in info.files}
         shown = "\n".join(_items({**values, "files": files}))
     else:
@@ -69,8 +70,6 @@ def run_info(args: argparse.Namespace) -> None:
 
 def run_download(args: argparse.Namespace) -> None:
     """Bring checkpoints to this machine and print where they lie."""
-    from lbzoo.loading import checkpoint_folder
-
     for name in args.names:
         print(checkpoint_folder(name, cache=args.cache, offline=args.offline), flush=True)
 
@@ -79,8 +78,6 @@ def run_verify(args: argparse.Namespace) -> int:
     """Check checkpoints file by file; one that fails does not keep the others from being checked."""
     if bool(args.names) == args.all:
         raise UsageError("name the checkpoints to verify, or pass --all.")
-    from lbzoo import verify
-
     found = _all_checks(args) if args.all else ((name, _checks(name, args)) for name in args.names)
     failed = 0
     for name, rows in found:
@@ -90,17 +87,22 @@ def run_verify(args: argparse.Namespace) -> int:
         if isinstance(rows, LbzooError):
             print(f"lbzoo: error: {one_line(rows)}", file=sys.stderr)
         else:
-            print(textwrap.indent(verify.table(rows), "  "), flush=True)
+            print(textwrap.indent(check_table(rows), "  "), flush=True)
     return 1 if failed else 0
+
+
+def check_table(rows: Sequence[verify.Check]) -> str:
+    """The rows of a check as aligned text, failures marked."""
+    cells = [("ok" if row.ok else "FAILED", row.check, row.expected, row.received) for row in rows]
+    return aligned([("", "CHECK", "EXPECTED", "RECEIVED"), *cells])
 
 
 def _checks(name: str, args: argparse.Namespace) -> list[verify.Check] | LbzooError:
     from lbzoo import hub, verify
-    from lbzoo.loading import checkpoint_folder
 
     try:
         if is_path(name):
-            folder = Path(name).expanduser()
+            folder = Path(os.path.expanduser(name))
             if not folder.is_dir():
                 folder = checkpoint_folder(name, cache=args.cache, offline=args.offline)  # a Hub repository
             return verify.verify_entry(folder)
@@ -133,11 +135,6 @@ def _bundled_card(entry: Any) -> dict[str, Any] | None:
     return checkpoint.load_card(folder)
 
 
-def is_path(name: str) -> bool:
-    """As `lbzoo.load` has it: with a separator it is a folder, a bare word is a name of the manifest."""
-    return name.startswith((".", "~")) or any(mark in name for mark in ("/", os.sep))
-
-
 def _items(values: dict[str, Any]) -> list[str]:
     """A JSON object as lines `key: value`, long texts wrapped, lists and objects indented."""
     lines = []
@@ -151,12 +148,3 @@ def _items(values: dict[str, Any]) -> list[str]:
             text = text if isinstance(text, str) else json.dumps(text)
             lines += textwrap.wrap(f"{key}: {text}", 116, subsequent_indent="  ", break_on_hyphens=False)
     return lines
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> str:
-    widths = [max(map(len, column)) for column in zip(*rows)]
-    return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(row, widths)).rstrip() for row in rows)
-
-
-def _megabytes(size: int | None) -> str:
-    return "not known" if size is None else f"{size / 1e6:.1f} MB" if size >= 1e5 else f"{size / 1e3:.1f} kB"

@@ -10,6 +10,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))  # the checkout's lbzoo, installed or not
 
 from lbzoo.manifest import Entry, read_manifest  # noqa: E402
+from lbzoo.registry import megabytes  # noqa: E402
 
 START, END = "<!-- models: start (python scripts/model_table.py) -->", "<!-- models: end -->"
 HEAD = ("name", "model", "size", "licence", "measured here", "published", "status")
@@ -31,11 +32,10 @@ def with_table(readme: str, entries: tuple[Entry, ...]) -> str:
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
-    size = "not known yet" if entry.size is None else f"{entry.size / 1e6:.1f} MB"
     cells = (
         f"`{entry.name}`",
         f"{entry.architecture}, {entry.config.units} units" if entry.architecture == "mlstm" else entry.architecture,
-        size,
+        megabytes(entry.size),
         entry.license,
         _figures(entry, "ours"),
         _figures(entry, "published"),

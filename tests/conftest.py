@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 
 # before anything imports TensorFlow or the Hub's client
@@ -77,6 +78,45 @@ def tiny_checkpoint(tiny_model, tmp_path_factory) -> Path:
     from lbzoo import checkpoint
 
     return Path(checkpoint.save(tiny_model, tmp_path_factory.mktemp("checkpoints") / "tiny"))
+
+
+@pytest.fixture(scope="session")
+def probed(tiny_model, tmp_path_factory) -> str:
+    """A checkpoint folder with a probe, as an argument of a command; copy it before changing a file."""
+    from lbzoo import checkpoint
+    from lbzoo.transfer.probe import Probe
+
+    units = tiny_model.config.units
+    coef = np.random.default_rng(3).normal(size=(1, units)).astype(np.float32)
+    probe = Probe(coef, np.zeros(1, np.float32), ["negative", "positive"], state="hidden")
+    folder = tmp_path_factory.mktemp("cli") / "tiny"
+    checkpoint.save(tiny_model, folder, probe=probe, card={"description": "random numbers"})
+    return str(folder)
+
+
+@pytest.fixture
+def run(capsysbinary, monkeypatch):
+    """Run a command line: (status, standard output, standard error), both as text."""
+
+    from lbzoo import cli
+
+    def run(*argv, stdin=b""):
+        monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(stdin)))
+        try:
+            status = cli.main([str(arg) for arg in argv])
+        except SystemExit as leave:
+            status = leave.code
+        out, err = capsysbinary.readouterr()
+        return status, out.decode("utf-8"), err.decode("utf-8")
+
+    return run
+
+
+def one_error(err):
+    """The only line on standard error, which is an error."""
+    lines = err.splitlines()
+    assert len(lines) == 1 and lines[0].startswith("lbzoo: error: "), err
+    return lines[0]
 
 
 def seeded(model, seed: int = 0):

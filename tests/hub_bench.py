@@ -104,7 +104,7 @@ class Bench:
 
     def get(self, **options) -> Path:
         """Resolve, and hold the folder against the weights that were served."""
-        return self.require_right(hub.resolve(self.entry, cache=self.cache, progress=False, **options))
+        return self.require_right(hub.resolve(self.entry, cache=self.cache, progress=False, **options).folder)
 
     def require_right(self, folder: Path) -> Path:
         info = checkpoint.verify(folder)
@@ -243,7 +243,7 @@ def _worker(folder: Path, cache: Path, flags: list[str]) -> int:
         os.setgid(65534)
         os.setuid(65534)
     try:
-        checkpoint.verify(hub.resolve(entry, cache=cache, progress=False))
+        checkpoint.verify(hub.resolve(entry, cache=cache, progress=False).folder)
     except LbzooError as error:
         print(f"{type(error).__name__} [{getattr(error, 'code', 'checkpoint')}] {str(error).splitlines()[0]}")
         return 1

@@ -238,14 +238,28 @@ def test_weights_swapped_with_those_of_another_checkpoint(small, tmp_path):
 
 def test_files_are_held_against_the_manifest_too(small):
     specs = [FileSpec(path, **about) for path, about in folder.manifest_files(small).items()]
-    checkpoint.load(small, expected_files=specs)
+    checkpoint.verify(small, specs)
     with (small / "config.json").open("a") as file:
         file.write("\n")
     checkpoint.load(small)  # in itself still sound
     with pytest.raises(CheckpointError, match=r"config\.json has changed"):
-        checkpoint.load(small, expected_files=specs)
+        checkpoint.verify(small, specs)
     with pytest.raises(CheckpointError, match=r"vocab\.txt cannot be read"):
-        checkpoint.load(small, expected_files=[FileSpec("vocab.txt", 1, "0" * 64)])
+        checkpoint.verify(small, [FileSpec("vocab.txt", 1, "0" * 64)])
+
+
+def test_a_verified_folder_is_read_as_it_is(small, monkeypatch):
+    """One pass over the bytes: loaders do not hash what `verify` gave them, nor it what its caller has hashed."""
+    verified = checkpoint.verify(small)
+
+    def never(*_):
+        raise AssertionError("hashed again")
+
+    monkeypatch.setattr(folder, "mismatch", never)
+    assert checkpoint.load(verified).config == CONFIG and checkpoint.load_probe(verified) is None
+    assert checkpoint.verify(small, checked=verified.files) == verified
+    with pytest.raises(AssertionError, match="hashed again"):
+        checkpoint.load(small)
 
 
 def rewritten(change):

@@ -30,7 +30,7 @@ from lbzoo.features import FeatureExtractor
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.states import PreparedModel
-from lbzoo.text.bytes import pad
+from lbzoo.text.bytes import pack
 from lbzoo.text.clean import encode
 from tests.conftest import seeded
 from tests.mlstm_reference import run
@@ -119,8 +119,10 @@ def test_padding_on_either_side(prepared, pool):
     rows = [encode(text, "reviews") for text in TEXTS]
     whole = reader.read(rows)
     lengths = np.array([len(row) for row in rows])
-    for side in ("left", "right"):
-        carried = reader.step(*pad(rows, side), *reader.start(len(rows)))
+    right = pack(rows).cut(len(rows), 0, lengths.max())
+    left = [np.stack([np.roll(row, lengths.max() - n) for row, n in zip(part, lengths)]) for part in right]
+    for padded in (right, left):
+        carried = reader.step(*padded, *reader.start(len(rows)))
         np.testing.assert_allclose(reader.finish(carried, lengths), whole, **TOLERANCE)
 
 
@@ -296,10 +298,8 @@ def test_a_mixed_model_reads_in_the_dtype_that_is_asked_for(model):
 def test_by_name_loads_once_and_again_when_the_folder_changes(folder, model, tmp_path, monkeypatch):
     own = str(shutil.copytree(folder, tmp_path / "own"))
     loaded = []
-    import lbzoo.loading
-
-    load = lbzoo.loading.load
-    monkeypatch.setattr(lbzoo.loading, "load", lambda name, **options: loaded.append(name) or load(name, **options))
+    load = states.load_with_folder
+    monkeypatch.setattr(states, "load_with_folder", lambda name: loaded.append(name) or load(name))
     extractor = FeatureExtractor(own)
     features = extractor.transform(["x"])
     clone(extractor).transform(["y"])

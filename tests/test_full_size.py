@@ -44,12 +44,12 @@ def test_the_release_at_full_size(tmp_path: Path, monkeypatch, record_property) 
         for name, value in {**hub_bench.FAST, "LBZOO_TIMEOUT": "30", "LBZOO_RELEASE_ENDPOINT": server.url}.items():
             monkeypatch.setenv(name, value)
         started = time.perf_counter()
-        folder = hub.resolve(made_up, cache=tmp_path / "cache", progress=False)
+        folder = hub.resolve(made_up, cache=tmp_path / "cache", progress=False).folder
         fetched = time.perf_counter() - started
         server.heal()
 
         started = time.perf_counter()
-        assert hub.resolve(made_up, cache=tmp_path / "cache", offline=True) == folder
+        assert hub.resolve(made_up, cache=tmp_path / "cache", offline=True).folder == folder
         verified = time.perf_counter() - started
         assert not server.log
     import lbzoo.models.mlstm  # noqa: F401 (the start of TensorFlow is not timed)

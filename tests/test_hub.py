@@ -13,9 +13,10 @@ import urllib.error
 from pathlib import Path
 
 import pytest
+from huggingface_hub import constants
 
 from lbzoo import cache as places
-from lbzoo import checkpoint, hub, hub_client, loading, manifest, registry, transport
+from lbzoo import checkpoint, files, hub, hub_client, loading, manifest, registry, transport
 from lbzoo.errors import CheckpointError, DownloadError
 from tests import hub_faults
 from tests.fake_hub import COMMIT
@@ -127,17 +128,17 @@ def test_the_second_source_is_used_when_the_first_fails(hub_bench: Bench, releas
     entry = _both(hub_bench, release_bench)
     monkeypatch.setenv("HF_ENDPOINT", hub_bench.server.url)
     hub_bench.server.fail("status", 404, method="HEAD|GET", times=99, headers={"X-Error-Code": "RepoNotFound"})
-    folder = release_bench.require_right(hub.resolve(entry, cache=hub_bench.cache))
+    folder = release_bench.require_right(hub.resolve(entry, cache=hub_bench.cache).folder)
     assert "releases" in folder.parts
     hub_bench.server.heal(), release_bench.server.heal()
-    assert hub.resolve(entry, cache=hub_bench.cache) == folder  # what is here comes first
+    assert hub.resolve(entry, cache=hub_bench.cache).folder == folder  # what is here comes first
     assert not hub_bench.server.log + release_bench.server.log
 
 
 def test_an_unpublished_source_is_passed_over(hub_bench: Bench, release_bench: Bench, monkeypatch) -> None:
     hub_bench.write_manifest(published=False)
     monkeypatch.setenv("HF_ENDPOINT", hub_bench.server.url)
-    release_bench.require_right(hub.resolve(_both(hub_bench, release_bench), cache=hub_bench.cache))
+    release_bench.require_right(hub.resolve(_both(hub_bench, release_bench), cache=hub_bench.cache).folder)
     assert not hub_bench.server.log
 
 
@@ -154,13 +155,14 @@ def test_when_all_sources_fail_the_error_names_each(hub_bench: Bench, release_be
 def test_a_bundled_checkpoint_is_checked_and_needs_no_network(hub_bench: Bench, monkeypatch) -> None:
     entry = dataclasses.replace(hub_bench.entry, sources=(manifest.BundledSource(),))
     monkeypatch.setattr(registry, "BUNDLED", hub_bench.folder)
-    with pytest.raises(DownloadError, match="Install lbzoo again"):
-        hub.resolve(entry, cache=hub_bench.cache)
+    for offline in (False, True):
+        with pytest.raises(DownloadError, match="Install lbzoo again"):
+            hub.resolve(entry, cache=hub_bench.cache, offline=offline)
     (hub_bench.folder / "made").rename(hub_bench.folder / "tiny")
-    assert hub.resolve(entry, cache=hub_bench.cache, offline=True) == hub_bench.folder / "tiny"
+    assert hub.resolve(entry, cache=hub_bench.cache, offline=True).folder == hub_bench.folder / "tiny"
     assert hub.is_here(entry, hub_bench.cache)
     (hub_bench.folder / "tiny" / "card.json").write_bytes(b'{"name": "tony"}\n')
-    with pytest.raises(DownloadError, match=r"card\.json.*Expected: .*Received: ") as caught:
+    with pytest.raises(DownloadError, match=r"card\.json.*Expected: .*Received: .*install lbzoo again") as caught:
         hub.resolve(entry, cache=hub_bench.cache)
     assert caught.value.code == "changed"
     assert not hub_bench.server.log and not hub_bench.cache.exists()
@@ -182,7 +184,7 @@ def test_the_cache_is_the_argument_then_the_environment_then_the_hubs(tmp_path: 
     assert places.locate(tmp_path / "a").hub == str(tmp_path / "a")
     assert places.locate().hub == str(tmp_path / "b")
     monkeypatch.delenv("LBZOO_CACHE")
-    assert places.locate().hub is None
+    assert places.locate().hub == constants.HF_HUB_CACHE
 
 
 @pytest.mark.parametrize("name", ["LBZOO_OFFLINE", "HF_HUB_OFFLINE"])
@@ -198,8 +200,9 @@ def test_a_release_converted_here_stays_good_when_the_hub_copy_is_published(
 ) -> None:
     folder = release_bench.get()
     entry = _both(hub_bench, release_bench)
-    assert hub.stated_files(entry, folder) == () and hub.stated_files(entry, hub_bench.get()) == entry.files
     monkeypatch.setattr(registry, "entries", lambda: (entry,))
+    assert hub.resolve(entry, release_bench.cache, offline=True).config_file not in entry.files
+    assert hub.resolve(entry, hub_bench.cache).config_file in entry.files
     assert loading.checkpoint_folder("tiny", cache=release_bench.cache, offline=True) == folder
     assert loading.checkpoint_folder("tiny", cache=hub_bench.cache, offline=True) == hub_bench.get()
 
@@ -209,7 +212,7 @@ def test_a_release_converted_here_stays_good_when_the_hub_copy_is_published(
 
 def test_a_branch_is_resolved_to_its_commit(hub_bench: Bench) -> None:
     found = hub.resolve_repo(REPO, cache=hub_bench.cache)
-    assert (found.repo, found.revision) == (REPO, COMMIT)
+    assert (found.name, found.revision) == (REPO, COMMIT)
     hub_bench.require_right(found.folder)
     hub_bench.server.log.clear()
     assert hub.resolve_repo(REPO, cache=hub_bench.cache) == found
@@ -353,5 +356,5 @@ def test_what_a_killed_process_left_is_swept(tmp_path: Path) -> None:
     for name, age in (("old.part", 3600), ("new.part", 1)):
         (tmp_path / name).write_bytes(b"x")
         os.utime(tmp_path / name, (time.time() - age,) * 2)
-    places.sweep(tmp_path, "*.part")
+    files.sweep(tmp_path, "*.part", 600)
     assert [path.name for path in tmp_path.iterdir()] == ["new.part"]

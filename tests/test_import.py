@@ -14,7 +14,10 @@ import lbzoo
 
 PACKAGE = Path(lbzoo.__file__).parent
 SOURCES = sorted(PACKAGE.rglob("*.py"))
-HEAVY = ("keras", "numpy", "pandas", "safetensors", "sklearn", "tensorflow", "tensorflow_addons", "tensorflow_text")
+HEAVY = (
+    *("huggingface_hub", "keras", "numpy", "pandas", "safetensors", "sklearn"),
+    *("tensorflow", "tensorflow_addons", "tensorflow_text", "tqdm"),
+)
 NOT_LIBRARY = ("cli.py", "console.py", "__main__.py")  # the command line owns its process
 
 
@@ -104,9 +107,8 @@ def test_one_file_names_the_engine(path):
     if path.name != "_keras.py":
         assert not engine and not through_tf
     assert not any(name.split(".")[0] in ("training", "benchmarks", "tests") for name in names)
-    assert not any(
-        name.split(".")[0] in ("pickle", "joblib", "dill", "cloudpickle", "shelve", "marshal") for name in names
-    )
+    code_from_files = {"pickle", "joblib", "dill", "cloudpickle", "shelve", "marshal"}
+    assert not (code_from_files | {"requests", "httpx"}) & {name.split(".")[0] for name in names}
 
 
 def at_import(tree):

@@ -80,13 +80,20 @@ def test_a_changed_bundled_file_is_an_error(zoo):
         lbzoo.load("tiny-1")
 
 
-def test_a_resealed_folder_does_not_pass_for_the_manifests(zoo, tiny_model, monkeypatch):
-    """The folder is in itself sound, but not the one that the manifest means: seen even if the resolver saw nothing."""
+def test_a_resealed_folder_does_not_pass_for_the_manifests(zoo, tiny_model):
+    """The folder is in itself sound, but not the one that the manifest means."""
     lbzoo.MLSTMLanguageModel(tiny_model.config, seed=5).save_pretrained(zoo)
-    monkeypatch.setattr(hub, "resolve", lambda *_, **__: zoo)
     for call in (lbzoo.load, lbzoo.checkpoint_folder):
-        with pytest.raises(CheckpointError, match="has changed"):
+        with pytest.raises(LbzooError, match="has changed"):
             call("tiny-1")
+
+
+def test_a_load_hashes_every_file_once(zoo, monkeypatch):
+    hashed = []
+    measure = folder.mismatch
+    monkeypatch.setattr(folder, "mismatch", lambda path, *more: hashed.append(path.name) or measure(path, *more))
+    lbzoo.load("tiny-1")
+    assert sorted(hashed) == ["card.json", "config.json", "model.safetensors"]
 
 
 def test_random_weights_are_asked_for_by_name(zoo, tiny_model, monkeypatch):
@@ -116,7 +123,10 @@ def test_what_is_no_name_raises(zoo, name):
         lbzoo.load(name)
 
 
-@pytest.mark.parametrize("path", ["./none", "a/b/c", "/none/at all", "~/none-here", "..", "https://example.org/a/b"])
+@pytest.mark.parametrize(
+    "path",
+    ["./none", "a/b/c", "/none/at all", "~/none-here", "~nobody-of-this-name/x", "..", "https://example.org/a/b"],
+)
 def test_what_is_no_folder_raises(zoo, path):
     with pytest.raises(CheckpointError, match="Received"):
         lbzoo.load(path)
@@ -133,7 +143,7 @@ def test_a_repository_of_the_hub(zoo, tiny_model, monkeypatch):
 
     def resolve_repo(name, **options):
         asked.append((name, options))
-        return hub.Located(zoo, "me/repo", COMMIT)
+        return hub.Located(checkpoint.verify(zoo), "me/repo", COMMIT)
 
     monkeypatch.setattr(hub, "resolve_repo", resolve_repo)
     model = lbzoo.load("me/repo@main", cache="c", offline=False, token="t")

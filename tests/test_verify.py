@@ -10,6 +10,7 @@ import pytest
 
 from lbzoo import hub, registry, verify
 from lbzoo.errors import CheckpointError, LbzooError
+from lbzoo.zoo import check_table
 from tests import hub_bench
 from tests.hub_bench import HUB, RELEASE
 
@@ -24,7 +25,7 @@ def test_a_right_checkpoint(bench) -> None:
     rows = verify.verify_entry(bench.entry, cache=bench.cache)
     assert {"card.json", "model.safetensors", "names, shapes, dtype"} <= {row.check for row in rows}
     assert all(row.ok for row in rows)
-    assert "FAILED" not in verify.table(rows)
+    assert "FAILED" not in check_table(rows)
     assert verify.verify_entry(bench.entry, cache=bench.cache, offline=True) == rows
 
 
@@ -36,7 +37,7 @@ def test_a_changed_folder_is_a_failed_row(bench, tmp_path: Path) -> None:
     (folder / "card.json").unlink()
     failed = [row for row in verify.verify_entry(folder) if not row.ok]
     assert sorted(row.check for row in failed) == ["card.json", "model.safetensors"]
-    assert "FAILED  model.safetensors" in verify.table(failed)
+    assert "FAILED  model.safetensors" in check_table(failed)
     with pytest.raises(CheckpointError):
         verify.verify_entry(tmp_path)
 

@@ -85,7 +85,7 @@ def reviews_512() -> RunConfig:
         model=MLSTMConfig(units=512),
         data=DataConfig(rows=128, window=64),
         optimizer=OptimizerConfig(learning_rate=2.5e-3, warmup=200),
-        steps=10_500,
+        steps=7_200,
         memory=200,
         sentiment_weight=4.0,
         precision="mixed_bfloat16",

@@ -56,6 +56,10 @@ class MLSTMConfig:
         return shapes
 
 
+# the architectures of config.json and of the manifest; neither chooses a class by an import path
+CONFIGS = {"mlstm": MLSTMConfig}
+
+
 def _require_positive_integer(name: str, value: Any) -> None:
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise ConfigError(f"{name} must be a positive integer. Received: {name}={value!r}.")

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from typing import Any, Callable
 
 from lbzoo.errors import TableError
-from lbzoo.tables.source import Lines, open_lines
+from lbzoo.tables.source import OPENERS, Lines, open_lines
 
 FORMATS = ("txt", "csv", "tsv", "jsonl")
 TEXT_COLUMNS = ("text", "review", "sentence")
@@ -66,7 +66,7 @@ class Table:
 def guess_format(path: Any) -> str | None:
     """The format that a file's suffix names, a compression suffix aside; None if it names none."""
     path = pathlib.PurePath(str(path))
-    if path.suffix.lower() in (".gz", ".xz", ".bz2"):
+    if path.suffix.lower() in OPENERS:
         path = path.with_suffix("")
     return _SUFFIXES.get(path.suffix.lower())
 

@@ -8,6 +8,7 @@ import collections
 import contextlib
 import gzip
 import io
+import itertools
 import lzma
 import re
 import sys
@@ -28,7 +29,7 @@ _BOMS = (  # utf-32 first: its little-endian mark starts with that of utf-16
     (codecs.BOM_UTF16_BE, "utf-16"),
 )
 _COMPRESSED = ((b"\x1f\x8b", gzip.open), (b"\xfd7zXZ\x00", lzma.open), (b"BZh", bz2.open))
-_COMPRESSED_SUFFIXES = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
+OPENERS = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}
 _FOREIGN = (
     (b"PK\x03\x04", "a zip archive or an Excel workbook (save the sheet as csv)"),
     (b"\xd0\xcf\x11\xe0", "an old Excel or Word file (save the sheet as csv)"),
@@ -139,7 +140,7 @@ def _open(path: Any, stack: contextlib.ExitStack):
     by_start = [opener for magic, opener in _COMPRESSED if start.startswith(magic)]
     if by_start:
         raw = stack.enter_context(by_start[0](raw))
-    elif suffix in _COMPRESSED_SUFFIXES and start:
+    elif suffix in OPENERS and start:
         raise TableError(f"{name} is not compressed as its name says. Received: a file that starts with {start!r}.")
     return name, raw
 
@@ -165,7 +166,7 @@ def _decoded(raw, name: str, encoding: str | None, notice: Callable[[str], None]
                 break
         else:
             _refuse_foreign(first)
-    chunks = _chain(first, chunks)
+    chunks = itertools.chain((first,), chunks)
     texts = _by_guess(chunks, name, notice) if encoding is None else _by_name(chunks, encoding)
     start = True
     for text in texts:
@@ -173,11 +174,6 @@ def _decoded(raw, name: str, encoding: str | None, notice: Callable[[str], None]
             text, start = text[1:] if text[0] == "\ufeff" else text, False
         if text:
             yield text
-
-
-def _chain(first: bytes, rest: Iterator[bytes]) -> Iterator[bytes]:
-    yield first
-    yield from rest
 
 
 def _refuse_foreign(first: bytes) -> None:

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import bz2
 import contextlib
 import csv
-import gzip
 import io
 import json
-import lzma
 import os
 import pathlib
 import secrets
@@ -19,6 +16,7 @@ from typing import Any
 
 from lbzoo.errors import TableError
 from lbzoo.tables.reading import Row, guess_format
+from lbzoo.tables.source import OPENERS
 
 OUTPUT_FORMATS = ("csv", "tsv", "jsonl")
 
@@ -55,7 +53,7 @@ def open_writer(
             stream.detach()  # flushes, and leaves standard output open
         return
     with replaced(path) as binary, contextlib.ExitStack() as stack:
-        opener = {".gz": gzip.open, ".xz": lzma.open, ".bz2": bz2.open}.get(pathlib.PurePath(str(path)).suffix.lower())
+        opener = OPENERS.get(pathlib.PurePath(str(path)).suffix.lower())
         if opener:
             binary = stack.enter_context(opener(binary, "wb"))
         stream = io.TextIOWrapper(binary, encoding="utf-8", errors=_on_surrogates(format), newline="")

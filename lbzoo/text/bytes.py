@@ -7,8 +7,6 @@ from typing import Sequence, Tuple
 
 import numpy as np
 
-from lbzoo.errors import ConfigError
-
 
 @dataclasses.dataclass(frozen=True)
 class Packed:
@@ -44,29 +42,3 @@ def pack(texts: Sequence[bytes]) -> Packed:
     """Join byte strings into a `Packed`."""
     lengths = np.fromiter(map(len, texts), np.int64, len(texts))
     return Packed(np.frombuffer(b"".join(texts), np.uint8), np.cumsum(lengths) - lengths, lengths)
-
-
-def pad(texts: Sequence[bytes], side: str = "right") -> Tuple[np.ndarray, np.ndarray]:
-    """Byte strings as one rectangle.
-
-    Args:
-        texts: the strings.
-        side: where the padding goes, "right" or "left".
-
-    Returns:
-        (ids int32 [rows, longest], mask bool of the same shape, False on padding, where the id is 0).
-
-    Raises:
-        ConfigError: another side.
-    """
-    if side not in ("right", "left"):
-        raise ConfigError(f"side must be 'right' or 'left'. Received: {side!r}.")
-    packed = pack(texts)
-    width = int(packed.lengths.max(initial=0))
-    ids, mask = packed.cut(len(texts), 0, width)
-    if side == "right":
-        return ids, mask
-    shifted = np.zeros_like(ids)
-    from_left = mask[:, ::-1]
-    shifted[from_left] = ids[mask]  # both masks visit the bytes of a row in order
-    return shifted, from_left

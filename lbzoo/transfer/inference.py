@@ -14,13 +14,13 @@ import numpy as np
 
 from lbzoo.errors import ConfigError, NotFittedError
 from lbzoo.registry import DEFAULT_MODEL
-from lbzoo.transfer.labels import Label, as_label_array
+from lbzoo.states import BATCH_SIZE, PreparedModel, prepare
+from lbzoo.trace import sentiment_unit
+from lbzoo.transfer.labels import NEGATIVE, POSITIVE, Label, as_label_array
 from lbzoo.transfer.probe import Probe
 
 if TYPE_CHECKING:
     from lbzoo.trace import Trace
-
-NEGATIVE, POSITIVE = "negative", "positive"
 
 
 class Prediction(NamedTuple):
@@ -36,11 +36,11 @@ class SentimentInference:
 
     Args:
         model: a checkpoint's name, its folder, or a model, which is read as it is at the first call.
-        batch_size: most texts that run together; None means 128.
+        batch_size: most texts that run together.
         dtype: what the model computes in, "float32" or "bfloat16".
     """
 
-    def __init__(self, model: Any = DEFAULT_MODEL, batch_size: int | None = None, dtype: str = "float32") -> None:
+    def __init__(self, model: Any = DEFAULT_MODEL, batch_size: int = BATCH_SIZE, dtype: str = "float32") -> None:
         self.model, self.batch_size, self.dtype = model, batch_size, dtype
 
     def predict(self, texts: Iterable[str | bytes]) -> np.ndarray:
@@ -143,10 +143,7 @@ class SentimentInference:
             raise ConfigError(
                 f"the probe reads {probe.features} features; the model has {units} units. Fit again with this model."
             )
-        return prepared.reader(probe.state, probe.pool, probe.tanh).iter_read(texts, self._batch(), window)
-
-    def _batch(self) -> int:
-        return 128 if self.batch_size is None else self.batch_size
+        return prepared.reader(probe.state, probe.pool, probe.tanh).iter_read(texts, self.batch_size, window)
 
     def _loaded(self) -> _Loaded:
         """The model and what came with it, read at the first call and again after `set_params`."""
@@ -160,21 +157,15 @@ class _Loaded:
     """A checkpoint ready to read texts, with its probe, or a probe made of its sentiment unit."""
 
     def __init__(self, source: Any, dtype: str) -> None:
-        from lbzoo.states import PreparedModel, prepare
-        from lbzoo.trace import sentiment_unit
-
         self.source, self.dtype, self.warned = source, dtype, False
-        if isinstance(source, (str, os.PathLike)):
+        self.prepared: PreparedModel = prepare(source, dtype)
+        named = isinstance(source, (str, os.PathLike))
+        self.name = os.fspath(source) if named else str(self.prepared.model.card.get("name") or "given")
+        self.probe: Probe | None = None
+        if self.prepared.folder is not None:
             from lbzoo.checkpoint import load_probe
-            from lbzoo.loading import checkpoint_folder
 
-            self.name = os.fspath(source)
-            self.probe = load_probe(checkpoint_folder(source))
-            self.prepared = prepare(source, dtype)
-        else:
-            self.prepared = PreparedModel(source, dtype)
-            self.name = str(source.card.get("name") or "given")
-            self.probe = None
+            self.probe = load_probe(self.prepared.folder)
         unit, polarity = sentiment_unit(self.prepared.model.card, self.prepared.model.config.units)
         self.unit_probe = None
         if unit is not None:

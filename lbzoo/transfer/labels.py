@@ -10,6 +10,7 @@ import numpy as np
 from lbzoo.errors import ConfigError, TextError
 
 Label = Union[str, int, bool, float]
+NEGATIVE, POSITIVE = "negative", "positive"  # of sentiment
 
 
 def label_list(labels: Iterable[Any], what: str = "labels") -> list[Label]:

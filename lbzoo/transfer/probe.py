@@ -18,11 +18,11 @@ from typing import Any
 import numpy as np
 
 from lbzoo.errors import ConfigError
+from lbzoo.states import check_options
 from lbzoo.transfer.labels import Label, as_label_array, encode_labels, label_list
 
 C_GRID = tuple(2.0**power for power in range(-8, 1))
 SEED = 42
-STATES, POOLS = ("cell", "hidden"), ("last", "mean", "max")
 _BLOCK = 2048  # rows that are widened to float64 at a time
 
 
@@ -68,10 +68,7 @@ class Probe:
         spread = None if self.spread is None else _numbers("spread", self.spread)
         if spread is not None and (spread.shape != coef.shape[1:] or (spread < 0).any()):
             raise ConfigError(f"spread must be [{coef.shape[1]}], not negative. Received: shape {list(spread.shape)}.")
-        for name, known in (("state", STATES), ("pool", POOLS), ("tanh", (True, False))):
-            value = getattr(self, name)
-            if not isinstance(value, type(known[0])) or value not in known:
-                raise ConfigError(f"{name} must be one of {', '.join(map(repr, known))}. Received: {value!r}.")
+        check_options(state=self.state, pool=self.pool, tanh=self.tanh)
         C = self.C
         if C is not None:
             number = not isinstance(C, bool) and isinstance(C, (int, float, np.number))
@@ -80,7 +77,8 @@ class Probe:
             C = float(C)
         if not isinstance(self.meta, dict):
             raise ConfigError(f"meta must be a dict of JSON values. Received: {type(self.meta).__name__}.")
-        settled = {"coef": coef, "intercept": intercept, "classes": classes, "C": C, "spread": spread}
+        tanh = bool(self.tanh)  # NumPy's is no JSON value
+        settled = {"coef": coef, "intercept": intercept, "classes": classes, "C": C, "spread": spread, "tanh": tanh}
         for name, value in settled.items():
             object.__setattr__(self, name, value)
 
@@ -342,5 +340,6 @@ def _numbers(name: str, values: Any) -> np.ndarray:
 
 
 def same_length(first: Any, second: Any, first_name: str, second_name: str) -> None:
+    """ConfigError, in these names, where two lists are not equally long."""
     if len(first) != len(second):
         raise ConfigError(f"{first_name} and {second_name} differ in length. Received: {len(first)} and {len(second)}.")

@@ -8,14 +8,14 @@ from pathlib import Path
 
 import numpy as np
 from safetensors import SafetensorError
-from safetensors.numpy import load as read_tensors
-from safetensors.numpy import save as write_tensors
+from safetensors.numpy import load as parse_tensors
 
 from lbzoo.errors import CheckpointError, ConfigError, LbzooError
-from lbzoo.files import parse_json
+from lbzoo.files import replaced_file
+from lbzoo.folder import PROBE, PROBE_WEIGHTS, read_json
+from lbzoo.tensors import write_tensors
 from lbzoo.transfer.probe import Probe
 
-JSON_NAME, TENSORS_NAME = "probe.json", "probe.safetensors"
 FORMAT = 1
 _KEYS = ("format", "classes", "class_type", "features", "state", "pool", "tanh", "C", "meta")
 _TYPES = {"str": str, "int": int, "bool": bool, "float": float}
@@ -26,6 +26,8 @@ def save(probe: Probe, folder: str | os.PathLike) -> Path:
 
     Raises:
         ConfigError: `probe.meta` holds something that JSON cannot.
+        CheckpointError: the numbers could not be written, or read back differently.
+        OSError: the folder cannot be written.
     """
     values = {
         "format": FORMAT,
@@ -47,82 +49,63 @@ def save(probe: Probe, folder: str | os.PathLike) -> Path:
         tensors["spread"] = probe.spread
     folder = Path(folder)
     folder.mkdir(parents=True, exist_ok=True)
-    _write(folder / TENSORS_NAME, write_tensors({name: np.ascontiguousarray(array) for name, array in tensors.items()}))
-    _write(folder / JSON_NAME, text.encode("ascii"))
+    with replaced_file(folder / PROBE_WEIGHTS) as aside:
+        write_tensors(aside, tensors)
+    with replaced_file(folder / PROBE) as aside:
+        aside.write_bytes(text.encode("ascii"))
     return folder
 
 
 def load(folder: str | os.PathLike) -> Probe:
     """Read and check both files; CheckpointError names the file and what is wrong with it."""
     folder = Path(folder)
-    path = folder / JSON_NAME
-    try:
-        values = parse_json(_read(path))
-    except ValueError as error:
-        raise CheckpointError(f"{str(path)!r} is not a probe's JSON: {error}.") from error
+    path = folder / PROBE
+    values = read_json(path)
     if not isinstance(values, dict):
-        raise CheckpointError(f"{str(path)!r} must hold one JSON object. Received: {type(values).__name__}.")
+        raise CheckpointError(f"{path} must hold one JSON object. Received: {type(values).__name__}.")
     unknown, missing = sorted(set(values) - set(_KEYS)), [key for key in _KEYS if key not in values]
     if unknown or missing:
         wrong = f"unknown keys {', '.join(map(repr, unknown))}" if unknown else f"no {', '.join(map(repr, missing))}"
-        raise CheckpointError(f"{str(path)!r} has {wrong}. Known: {', '.join(_KEYS)}.")
+        raise CheckpointError(f"{path} has {wrong}. Known: {', '.join(_KEYS)}.")
     if type(values["format"]) is not int or values["format"] != FORMAT:
         raise CheckpointError(
-            f"{str(path)!r} has format {values['format']!r}; this lbzoo reads {FORMAT}. Was it written by a newer one?"
+            f"{path} has format {values['format']!r}; this lbzoo reads {FORMAT}. Was it written by a newer one?"
         )
     kind = _TYPES.get(values["class_type"]) if isinstance(values["class_type"], str) else None
     classes = values["classes"]
     if kind is None or not isinstance(classes, list) or any(type(name) is not kind for name in classes):
         raise CheckpointError(
-            f"{str(path)!r}: classes must be a list of {values['class_type']!r}, one of {', '.join(_TYPES)}. "
+            f"{path}: classes must be a list of {values['class_type']!r}, one of {', '.join(_TYPES)}. "
             f"Received: {classes!r}."
         )
-    tensors = _tensors(folder / TENSORS_NAME)
+    tensors = _tensors(folder / PROBE_WEIGHTS)
     options = {name: values[name] for name in ("state", "pool", "tanh", "C", "meta")}
     try:
         probe = Probe(classes=classes, **tensors, **options)
     except LbzooError as error:
-        raise CheckpointError(f"the probe in {str(folder)!r} is not sound: {error}") from error
+        raise CheckpointError(f"the probe in {folder} is not sound: {error}") from error
     if type(values["features"]) is not int or probe.features != values["features"]:
-        raise CheckpointError(
-            f"{str(path)!r} states {values['features']!r} features; {TENSORS_NAME} has {probe.features}."
-        )
+        raise CheckpointError(f"{path} states {values['features']!r} features; {PROBE_WEIGHTS} has {probe.features}.")
     return probe
 
 
 def _tensors(path: Path) -> dict[str, np.ndarray]:
     try:
-        tensors = read_tensors(_read(path))
+        tensors = parse_tensors(path.read_bytes())
+    except OSError as error:
+        raise CheckpointError(f"{path} cannot be read. Received: {error.strerror or error}.") from None
     except (SafetensorError, ValueError, KeyError, TypeError, AttributeError) as error:
-        raise CheckpointError(f"{str(path)!r} is not a safetensors file: {error}.") from error
+        raise CheckpointError(f"{path} is not a safetensors file: {error}.") from error
     if not {"coef", "intercept"} <= set(tensors) <= {"coef", "intercept", "spread"}:
         raise CheckpointError(
-            f"{str(path)!r} must hold coef and intercept, and may hold spread. "
+            f"{path} must hold coef and intercept, and may hold spread. "
             f"Received: {', '.join(sorted(tensors)) or 'nothing'}."
         )
     wanted = {"coef": 2, "intercept": 1, "spread": 1}
     for name, array in tensors.items():
         if array.dtype != np.float32 or array.ndim != wanted[name]:
             raise CheckpointError(
-                f"{str(path)!r}: {name} must be float32 with {wanted[name]} dimensions. "
+                f"{path}: {name} must be float32 with {wanted[name]} dimensions. "
                 f"Received: {array.dtype}, shape {list(array.shape)}."
             )
     return tensors
-
-
-def _read(path: Path) -> bytes:
-    try:
-        return path.read_bytes()
-    except OSError as error:
-        raise CheckpointError(
-            f"a probe is {JSON_NAME} and {TENSORS_NAME}; {str(path)!r} cannot be read: {error}."
-        ) from error
-
-
-def _write(path: Path, data: bytes) -> None:
-    aside = path.with_name(f".{path.name}.{os.getpid()}")
-    try:
-        aside.write_bytes(data)
-        os.replace(aside, path)
-    finally:
-        aside.unlink(missing_ok=True)

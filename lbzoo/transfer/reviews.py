@@ -20,8 +20,11 @@ from typing import Any, Callable
 import numpy as np
 
 from lbzoo.errors import ConfigError, TableError
+from lbzoo.states import BATCH_SIZE, prepare
+from lbzoo.transfer.labels import NEGATIVE, POSITIVE
+from lbzoo.transfer.probe import fit_probe, hold_out
+from lbzoo.transfer.single_unit import best_single_unit
 
-NEGATIVE, POSITIVE = "negative", "positive"
 SPLITS = {"sst": ("train", "dev", "test"), "imdb": ("train", "test"), "amazon": ("train", "valid", "test")}
 WANTED = {
     "sst": "train_binary_sent.csv, dev_binary_sent.csv and test_binary_sent.csv (header label,sentence)",
@@ -105,8 +108,7 @@ def frozen_probe_results(
     state: str = "cell",
     pool: str = "last",
     tanh: bool = False,
-    batch_size: int = 128,
-    train_rows: int | None = None,
+    batch_size: int = BATCH_SIZE,
 ) -> dict[str, Any]:
     """OpenAI's protocol on a task: features of the frozen model, an L1 probe, and the best single unit.
 
@@ -116,34 +118,22 @@ def frozen_probe_results(
         model: a checkpoint's name or folder, or a model.
         task, folder: as for `read_task`.
         state, pool, tanh, batch_size: as for `FeatureExtractor`.
-        train_rows: use the first rows only of a seeded shuffle of train (None: all), for a quick look.
 
     Returns:
         dict with task, accuracy (test, percent), C, nonzero (weights), dev_accuracy (percent, at that C), rows
         {train, dev, test}, best_unit {unit, polarity, threshold, dev_accuracy, accuracy} (chosen on train), and
         probe (the fitted Probe).
     """
-    from lbzoo.states import PreparedModel, prepare
-    from lbzoo.transfer.probe import fit_probe, hold_out
-    from lbzoo.transfer.single_unit import best_single_unit
-
     texts, labels = {}, {}
     names = list(SPLITS[task]) if task in SPLITS else ["train"]
     for name in names:
         texts[name], labels[name] = read_task(task, folder, name)
     dev = "dev" if task == "imdb" else names[1]
-    if train_rows is not None and train_rows < len(labels["train"]):
-        keep = np.sort(np.random.default_rng(42).permutation(len(labels["train"]))[:train_rows])
-        texts["train"], labels["train"] = _take(texts["train"], keep), _take(labels["train"], keep)
     if task == "imdb":
         kept, held = hold_out(labels["train"])
         texts[dev], labels[dev] = _take(texts["train"], held), _take(labels["train"], held)
         texts["train"], labels["train"] = _take(texts["train"], kept), _take(labels["train"], kept)
-    if isinstance(model, (str, os.PathLike)):
-        model = prepare(model)
-    elif not isinstance(model, PreparedModel):
-        model = PreparedModel(model)
-    reader = model.reader(state, pool, tanh)
+    reader = prepare(model).reader(state, pool, tanh)
     features = {
         name: np.concatenate(list(reader.iter_read(texts[name], batch_size))) for name in ("train", dev, "test")
     }

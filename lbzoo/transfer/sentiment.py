@@ -13,12 +13,13 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 
 from lbzoo.errors import ConfigError
 from lbzoo.registry import DEFAULT_MODEL
+from lbzoo.states import BATCH_SIZE
 from lbzoo.text.clean import as_texts
 from lbzoo.transfer.inference import SentimentInference
 from lbzoo.transfer.labels import Label, as_label_array, label_list
-from lbzoo.transfer.probe import fit_probe, hold_out
+from lbzoo.transfer.probe import SEED, fit_probe, hold_out
 
-HOLD_OUT, HOLD_OUT_SEED = 0.1, 42
+HOLD_OUT = 0.1  # of each class, where no dev data is given
 
 
 class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
@@ -35,7 +36,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         model: a checkpoint's name, its folder, or a model.
         state, pool, tanh: the features that `fit` builds on, see `FeatureExtractor`; a checkpoint's own probe reads
             those that it was made for.
-        batch_size: most texts that run together; None means 128.
+        batch_size: most texts that run together.
         dtype: what the model computes in, "float32" or "bfloat16".
 
     Attributes:
@@ -49,7 +50,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         state: str = "cell",
         pool: str = "last",
         tanh: bool = False,
-        batch_size: int | None = None,
+        batch_size: int = BATCH_SIZE,
         dtype: str = "float32",
     ) -> None:
         self.model = model
@@ -87,7 +88,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
             raise ConfigError("dev_texts and dev_labels come together. Received: one of them.")
         texts, names = _pairs(texts, labels)
         dev = None if dev_texts is None else _pairs(dev_texts, dev_labels, "dev ")
-        kept, held = hold_out(names, HOLD_OUT, HOLD_OUT_SEED)
+        kept, held = hold_out(names, HOLD_OUT, SEED)
         if len(set(names)) < 2 or (dev is None and not len(held)):
             raise ConfigError(
                 "fit needs two classes and, without dev data, two texts of one class at least. "
@@ -100,7 +101,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
             self.probe_ = fit_probe(features, names, self._read(reader, dev[0]), dev[1], **where)
         else:
             target = as_label_array(names)
-            meta = {"held_out": {"fraction": HOLD_OUT, "seed": HOLD_OUT_SEED}}
+            meta = {"held_out": {"fraction": HOLD_OUT, "seed": SEED}}
             self.probe_ = fit_probe(
                 features[kept], target[kept], features[held], target[held], **where, refit="all", meta=meta
             )
@@ -123,7 +124,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         predicted = self.predict(texts).tolist()
         return float(np.average([a == b for a, b in zip(predicted, names)], weights=sample_weight))
 
-    def save(self, folder: str | os.PathLike, dtype: str | None = None) -> Path:
+    def save(self, folder: str | os.PathLike, dtype: str = "float32") -> Path:
         """Write the checkpoint with the probe in use; `SentimentClassifier(folder)` reads it back.
 
         After `fit` the card takes the folder's name, says what it is based on, and drops the accuracies, which were
@@ -131,7 +132,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
 
         Args:
             folder: where to.
-            dtype: of the weights on disk, "float32" (None) or "float16".
+            dtype: of the weights on disk, "float32" or "float16".
 
         Raises:
             CheckpointError: see `lbzoo.checkpoint.save`.
@@ -149,7 +150,7 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         return checkpoint.save(loaded.prepared.model, folder, card=card, probe=probe, dtype=dtype)
 
     def _read(self, reader: Any, texts: list[str | bytes]) -> np.ndarray:
-        return np.concatenate(list(reader.iter_read(texts, self._batch())))
+        return np.concatenate(list(reader.iter_read(texts, self.batch_size)))
 
     def __getstate__(self) -> dict[str, Any]:
         """Without weights: a copy in another process loads the checkpoint by its name again."""

@@ -1,0 +1,44 @@
+"""What the command line does to the terminal."""
+
+from __future__ import annotations
+
+import logging
+import subprocess
+import sys
+import warnings
+
+from lbzoo.console import progress
+
+
+def test_noise_is_dropped_and_last_words_are_kept():
+    code = (
+        "import os\n"
+        "from lbzoo.console import _noise_filtered\n"
+        "with _noise_filtered():\n"
+        "    os.write(2, b'E cuda_dnn.cc:1] Unable to register cuDNN factory: again\\nreal one\\n')\n"
+        "os.write(2, b'between\\n')\n"
+        "with _noise_filtered():\n"
+        "    os.write(2, b'F the processor lacks AVX')\n"
+        "    os.abort()\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr == "real one\nbetween\nF the processor lacks AVX"
+
+
+def test_progress_is_for_terminals_only(monkeypatch, capsys):
+    assert list(progress([1, 2], "texts")) == [1, 2] and capsys.readouterr().err == ""
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    assert list(progress([1, 2], "texts")) == [1, 2] and "texts" in capsys.readouterr().err
+
+
+def test_warnings_become_notes(run, monkeypatch):
+    monkeypatch.setattr("lbzoo.zoo.run_list", lambda args: warnings.warn("two\nlines", UserWarning, stacklevel=2))
+    assert run("list") == (0, "", "lbzoo: note: two lines\n")
+
+
+def test_what_the_library_logs_becomes_a_note(run, monkeypatch):
+    log = logging.getLogger("lbzoo")
+    before = list(log.handlers)
+    monkeypatch.setattr("lbzoo.zoo.run_list", lambda args: log.warning("%s of the Hub", "wrong bytes"))
+    assert run("list") == (0, "", "lbzoo: note: wrong bytes of the Hub\n")
+    assert log.handlers == before
