@@ -128,7 +128,7 @@ def test_an_incomplete_checkpoint_does_not_count(tmp_path, missing):
 def test_leftovers_of_a_killed_save_are_cleared(tmp_path):
     _, checkpoints = variables_and_checkpoints(tmp_path)
     checkpoints.save(1, {})
-    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.77")
+    shutil.copytree(tmp_path / "step-00000001", tmp_path / ".step-00000002.saving-77")
     assert checkpoints.restore()["step"] == 1
     assert not list(tmp_path.glob(".step-*"))
 
@@ -140,7 +140,7 @@ def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path, monkeypatch
     def full(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("training.checkpointing._sync", full)
+    monkeypatch.setattr("lbzoo.files._sync", full)
     with pytest.raises(TrainingError, match="No space left.*last good checkpoint is intact"):
         checkpoints.save(2, {})
     monkeypatch.undo()

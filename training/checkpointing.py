@@ -7,9 +7,7 @@ Written aside and renamed, COMMIT.json last. The newest complete one is restored
 
 from __future__ import annotations
 
-import hashlib
 import json
-import os
 import re
 import shutil
 import sys
@@ -19,6 +17,7 @@ from typing import Any, Optional
 import tensorflow as tf
 
 from lbzoo.errors import TrainingError
+from lbzoo.files import replaced_folder, sha256_file
 
 STEP = re.compile(r"step-(\d{8})$")
 
@@ -41,22 +40,13 @@ class Checkpoints:
     def save(self, step: int, note: dict[str, Any]) -> Path:
         """Write the state after `step` steps; older folders beyond `keep` go once the new one stands."""
         final = self.folder / f"step-{step:08d}"
-        aside = self.folder / f".{final.name}.{os.getpid()}"
         try:
-            shutil.rmtree(aside, ignore_errors=True)
-            aside.mkdir(parents=True)
-            self._checkpoint.write(str(aside / "state"))
-            files = {path.name: _sha256(path) for path in sorted(aside.iterdir())}
-            commit = aside / "COMMIT.json"
-            commit.write_text(json.dumps({"step": step, "files": files, **note}, indent=1) + "\n")
-            for path in aside.iterdir():
-                _sync(path)
-            if final.exists():
-                shutil.rmtree(final)
-            aside.rename(final)
-            _sync(self.folder)
+            with replaced_folder(final) as aside:
+                self._checkpoint.write(str(aside / "state"))
+                files = {path.name: sha256_file(path) for path in sorted(aside.iterdir())}
+                commit = {"step": step, "files": files, **note}
+                (aside / "COMMIT.json").write_text(json.dumps(commit, indent=1) + "\n")
         except (OSError, tf.errors.OpError) as error:
-            shutil.rmtree(aside, ignore_errors=True)
             raise TrainingError(
                 f"could not save step {step} in {self.folder}: {error}. The last good checkpoint is intact; "
                 f"make room or choose another --run folder, then start again."
@@ -72,7 +62,7 @@ class Checkpoints:
         for folder in self._step_folders():
             try:
                 commit = json.loads((folder / "COMMIT.json").read_text())
-                changed = [name for name, sha in commit["files"].items() if _sha256(folder / name) != sha]
+                changed = [name for name, sha in commit["files"].items() if sha256_file(folder / name) != sha]
                 if changed:
                     raise ValueError(f"{', '.join(changed)} changed since it was written")
                 status = self._checkpoint.read(str(folder / "state"))
@@ -87,19 +77,3 @@ class Checkpoints:
         """Newest first."""
         found = [path for path in self.folder.glob("step-*") if STEP.match(path.name)]
         return sorted(found, key=lambda path: path.name, reverse=True)
-
-
-def _sha256(path: Path) -> str:
-    digest = hashlib.sha256()
-    with open(path, "rb") as file:
-        for block in iter(lambda: file.read(1 << 20), b""):
-            digest.update(block)
-    return digest.hexdigest()
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

@@ -18,6 +18,7 @@ from training.checkpointing import Checkpoints
 
 RESUME_EXIT = 75  # the run was asked to stop, saved, and can be started again
 SKIP_LIMIT = 10
+FREE = {"save_every", "evaluate_every"}  # settings that a resumed run may change: they decide no weight
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,7 +87,8 @@ def run(
 def _same_config(path: Path, config: Mapping[str, Any]) -> None:
     if path.exists():
         old = json.loads(path.read_text())
-        changed = [k for k in sorted(set(old) | set(config)) if old.get(k) != config.get(k)]
+        compared = sorted((set(old) | set(config)) - FREE)
+        changed = [k for k in compared if old.get(k) != config.get(k)]
         if changed:
             raise TrainingError(
                 f"{path.parent} holds a run with another configuration: {', '.join(changed)} differ. "

@@ -51,6 +51,7 @@ def training_documents(data: Path) -> Iterator[Document]:
     seen = {_key(d.text) for d in imdb_held}
     for task, split in (("imdb", "test"), ("sst", "dev"), ("sst", "test")):
         seen |= {_key(encode(text, "reviews")) for text in read_task(task, data / task_folder(task), split)[0]}
+    seen |= {_key(document.text) for split in ("valid", "test") for document in _amazon(data, split)}
     sources = (imdb, _amazon(data, "train"), _sst_sentences(data), _sst_phrases(data), _imdb_unlabelled(data))
     for source in sources:
         for document in source:

@@ -63,11 +63,17 @@ class Update:
         with tf.GradientTape() as tape:
             loss, extra = loss_function(*inputs)
             shared = loss / replicas.num_replicas_in_sync
-        grads = [tf.convert_to_tensor(g) for g in tape.gradient(shared, self.variables)]
+        grads = [self._dense(g, v) for g, v in zip(tape.gradient(shared, self.variables), self.variables)]
         if replicas.num_replicas_in_sync > 1:
             grads = replicas.all_reduce("sum", grads)
         grads, norm = tf.clip_by_global_norm(grads, self.clip_norm)
         return loss, grads, norm, extra
+
+    @staticmethod
+    def _dense(gradient: Any, variable: tf.Variable) -> tf.Tensor:
+        if gradient is None:
+            raise TrainingError(f"the loss does not depend on {variable.name}. Leave it out of what is trained.")
+        return tf.convert_to_tensor(gradient)
 
     def _apply(self, grads: Sequence[tf.Tensor]) -> None:
         self.optimizer.learning_rate.assign(self.schedule(self.optimizer.iterations))
