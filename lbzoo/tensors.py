@@ -38,8 +38,8 @@ def write_tensors(path: Path, arrays: Mapping[str, np.ndarray], dtype: str = "fl
                 + (" or beyond 65504; save as float32." if dtype == "float16" else ".")
             )
     try:
-        safetensors.numpy.save_file(ready, str(path))
-    except safetensors.SafetensorError as error:  # this is how it reports the file system's errors, too
+        path.write_bytes(safetensors.numpy.save(ready))  # save_file would keep the file from other users of the machine
+    except (OSError, safetensors.SafetensorError) as error:
         raise CheckpointError(f"{path} could not be written. Received: {error}.") from None
     shapes = {name: array.shape for name, array in ready.items()}
     for name, back in read_tensors(path, shapes, dtype):

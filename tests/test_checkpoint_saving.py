@@ -88,15 +88,8 @@ def test_a_save_that_fails_keeps_what_was_there(small, where, monkeypatch):
 def test_a_file_that_reads_back_differently_is_an_error(tmp_path, monkeypatch):
     import safetensors.numpy
 
-    write = safetensors.numpy.save_file
-
-    def worn_disk(arrays, path):
-        write(arrays, path)
-        with open(path, "rb+") as file:
-            file.seek(-1, os.SEEK_END)
-            file.write(b"\x55")
-
-    monkeypatch.setattr(safetensors.numpy, "save_file", worn_disk)
+    write = safetensors.numpy.save
+    monkeypatch.setattr(safetensors.numpy, "save", lambda arrays: write(arrays)[:-1] + b"\x55")  # a worn disk
     with pytest.raises(CheckpointError, match="read back differs"):
         checkpoint.write(tmp_path / "m", CONFIG, "openai", tensors())
     assert list(tmp_path.iterdir()) == []
@@ -271,3 +264,15 @@ def test_a_full_disk_keeps_what_was_there(tmp_path, root):
     _, errors = process.communicate()
     assert process.returncode == 1 and "CheckpointError" in errors and "File too large" in errors
     assert str(place.parent) in errors and checkpoint.load_card(place)["seed"] == 0 and beside(place) == ["full"]
+
+
+def test_other_users_may_read_what_was_saved(tiny_model, tmp_path):
+    before = os.umask(0o022)
+    try:
+        folder = checkpoint.save(tiny_model, tmp_path / "saved")
+    finally:
+        os.umask(before)
+    assert {path.name: oct(path.stat().st_mode & 0o777) for path in folder.iterdir() if path.is_file()} == {
+        path.name: "0o644" for path in folder.iterdir()
+    }
+    assert folder.stat().st_mode & 0o777 == 0o755
