@@ -27,7 +27,7 @@ def test_a_dry_run_prints_the_plan_of_every_recipe(name, capsys, tmp_path):
     assert f"{config.steps:,} of {config.data.rows:,} rows x {config.data.window} bytes" in out
     assert f"{config.steps * config.data.rows * config.data.window:,}" in out
     assert len(re.findall(r"^  step +[\d,]+  rate [\d.e+-]+$", out, re.M)) == 10
-    assert "memory per device" in out and "GiB" in out
+    assert re.search(r"^memory per device, estimated: [\d.]+ [GM]iB, of which", out, re.M)
     assert "warning" not in out
     assert not (tmp_path / "run").exists()
 

@@ -208,18 +208,21 @@ def test_the_whole_step_compiles(precision, micro_rows, tolerance):
         assert int(run.update.optimizer.iterations) == 2
         runs.append(losses + [np.concatenate([v.numpy().ravel() for v in run.update.variables])])
     graph = step.get_concrete_function(*map(tf.constant, batches[0])).graph.as_graph_def()
-    ops = {node.op for part in (graph, *graph.library.function) for node in getattr(part, "node", part.node_def)}
+    nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
+    ops = {node.op for node in nodes}
+    assert "ResourceApplyAdam" in ops  # it did look inside the functions
     assert not ops & set(HOST)
     for plain, compiled in zip(*runs):
         np.testing.assert_allclose(compiled, plain, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.slow
 def test_32k_rows_by_accumulation_learn():
-    run = trainer(rows=32_768, micro_rows=2048, steps=100)
+    run = trainer(rows=32_768, window=4, micro_rows=2048, steps=100)
     assert run.update.accumulate == 16
-    losses = [float(run.step(t)["loss"]) for t in range(6)]
+    losses = [float(run.step(t)["loss"]) for t in range(4)]
     assert all(after < before for before, after in zip(losses, losses[1:]))
-    assert int(run.update.optimizer.iterations) == 6
+    assert int(run.update.optimizer.iterations) == 4
 
 
 def test_a_float16_run_scales_its_loss_and_saves_the_scale():

@@ -91,9 +91,9 @@ def warnings(config: RunConfig) -> list[str]:
         f"learning rate as a function of batch size leads either to significantly worse convergence or immediate "
         f'divergence"; NVIDIA\'s notes to that code: "learning rate scaling did not work well at all batch sizes and '
         f'we capped our max learning rate at 3e-3". Why: linear scaling takes one step of k times the length for k '
-        f"small ones, which holds only while the gradient stays nearly the same along it. A recurrent network's "
-        f"gradient does not, least of all early in training. Set optimizer.rate_cap={PUBLISHED_CAP:g} to stay within "
-        f"what was published."
+        f"small ones, which holds only while the gradient stays nearly the same along it, and that fails while the "
+        f"network changes fast, early in training (Goyal et al. 2017, section 2.2). "
+        f"Set optimizer.rate_cap={PUBLISHED_CAP:g} to stay within what was published."
     ]
 
 
@@ -103,22 +103,28 @@ def describe(name: str, config: RunConfig, steps_per_epoch: int = 0) -> str:
     rates = schedule(config, steps_per_epoch)
     per_step = data.rows * data.window
     passes = f", {config.steps / steps_per_epoch:.2f} passes over the shards" if steps_per_epoch else ""
-    weights, rows = (part / GIB for part in memory(config))
+    weights, rows = memory(config)
     lines = [
         f"recipe      {name}: {config.model.units} units, {parameters(config.model):,} weights, {config.precision}",
         f"steps       {config.steps:,} of {data.rows:,} rows x {data.window} bytes{passes}",
         f"characters  {config.steps * per_step:,} ({per_step:,} a step)",
-        f"one device  {pieces} micro-batch{'es' if pieces > 1 else ''} of {data.rows // pieces:,} rows a step",
+        f"one device  {pieces} micro-batches of {data.rows // pieces:,} rows a step; {pieces} devices: one each"
+        if pieces > 1
+        else f"one device  {data.rows:,} rows at once",
         f"rate        peak {rates.peak:g}{_scaling(config)}; {o.schedule} over {rates.steps:,} steps, warm-up "
         f"{rates.warmup:,} steps; norm limit {o.clip_norm or 'none'}",
     ]
     points = np.unique(np.linspace(0, config.steps - 1, 10).round().astype(int))
     lines += [f"  step {point + 1:>10,}  rate {float(rates(point)):.4e}" for point in points]
     lines.append(
-        f"memory per device (estimated): {weights + rows:.2f} GiB, {weights:.2f} for the weights, their gradient and "
-        f"Adam's moments, {rows:.2f} for {data.rows // pieces:,} rows at once"
+        f"memory per device, estimated: {_size(weights + rows)}, of which {_size(weights)} for the weights, their "
+        f"gradient and Adam's moments, and {_size(rows)} for {data.rows // pieces:,} rows at once"
     )
     return "\n".join(lines + [f"warning: {text}" for text in warnings(config)])
+
+
+def _size(count: int) -> str:
+    return f"{count / GIB:.2f} GiB" if count >= GIB / 10 else f"{count / 2**20:.1f} MiB"
 
 
 def _scaling(config: RunConfig) -> str:
