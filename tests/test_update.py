@@ -190,7 +190,8 @@ def trainer(rows=8, window=8, **changes):
     return Trainer(config, types.SimpleNamespace(batch=batch, steps_per_epoch=100))
 
 
-HOST = ("PyFunc", "EagerPyFunc", "PyFuncStateless", "NumpyFunction", "Print", "PrintV2", "Assert")
+# operations that leave the device; Assert isn't among them: XLA drops it
+HOST = ("PyFunc", "EagerPyFunc", "PyFuncStateless", "NumpyFunction", "Print", "PrintV2")
 
 
 @pytest.mark.slow
