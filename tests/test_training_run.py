@@ -147,6 +147,48 @@ def test_a_save_that_fails_leaves_the_last_good_checkpoint(tmp_path, monkeypatch
     assert checkpoints.restore()["step"] == 1
 
 
+def run_loop(folder, config, monkeypatch, check=lambda limit: None, **options):
+    """Two steps of the loop around nothing, without its signal handlers."""
+    monkeypatch.setattr(loop, "_stop_flag", list)
+    _, checkpoints = variables_and_checkpoints(folder)
+    return loop.run(
+        folder=folder,
+        config=config,
+        steps=2,
+        checkpoints=checkpoints,
+        step_function=lambda step: {"loss": 1.5, "characters": 1},
+        evaluate=dict,
+        check=check,
+        save_every=1,
+        evaluate_every=1,
+        **options,
+    )
+
+
+def test_another_configuration_is_accepted_where_it_is_asked_for(tmp_path, monkeypatch):
+    run_loop(tmp_path, {"rate": 1, "steps": 2}, monkeypatch)
+    with pytest.raises(TrainingError, match="rate differ.*--accept-changes"):
+        run_loop(tmp_path, {"rate": 2, "steps": 2}, monkeypatch)
+    end = run_loop(tmp_path, {"rate": 2, "steps": 2}, monkeypatch, accept_changes=True)
+    assert end == loop.End(2, 1.5, complete=True)
+    run_loop(tmp_path, {"rate": 2, "steps": 2}, monkeypatch)  # it is the run's configuration from now on
+
+
+def test_a_configuration_that_no_checkpoint_fits_does_not_start_from_nothing(tmp_path, monkeypatch):
+    run_loop(tmp_path, {"units": 1}, monkeypatch)
+    for folder in tmp_path.glob("step-*"):
+        (folder / "COMMIT.json").unlink()
+    with pytest.raises(TrainingError, match="no checkpoint.*units differ"):
+        run_loop(tmp_path, {"units": 2}, monkeypatch, accept_changes=True)
+    assert len(list(tmp_path.glob("step-*"))) == 2
+
+
+def test_skipped_steps_are_counted_after_each_step(tmp_path, monkeypatch):
+    limits = []
+    run_loop(tmp_path, {}, monkeypatch, check=limits.append)
+    assert limits == [10, 10]
+
+
 def small_update(clip_norm=1.0):
     variable = tf.Variable([1.0, -2.0])
     return variable, Update([variable], adam(0.1), LinearDecay(0.1, 100), clip_norm)
@@ -187,19 +229,6 @@ def test_the_update_is_adam_on_the_clipped_gradient():
         rate = 0.1 * (1 - (t - 1) / 100) * np.sqrt(1 - 0.999**t) / (1 - 0.9**t)
         w = w - rate * m / (np.sqrt(v) + 1e-8)
         np.testing.assert_allclose(variable.numpy(), w, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "step, rate", [(0, 0.25), (1, 0.5), (3, 1.0), (4, 1.0), (7, 0.5), (9, 1 / 6), (10, 0.0), (11, 0.0)]
-)
-def test_linear_decay_table(step, rate):
-    np.testing.assert_allclose(LinearDecay(1.0, 10, warmup=4)(step), rate, atol=1e-6)
-
-
-@pytest.mark.parametrize("bad", [{"peak": 0}, {"steps": 0}, {"warmup": 10}, {"end": 2.0}])
-def test_a_schedule_that_makes_no_sense_is_refused(bad):
-    with pytest.raises(ConfigError, match="Received"):
-        LinearDecay(**{"peak": 1.0, "steps": 10, **bad})
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

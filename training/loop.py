@@ -42,13 +42,15 @@ def run(
     evaluate_every: int,
     minutes: Optional[float] = None,
     log_every: int = 20,
+    accept_changes: bool = False,
 ) -> End:
     """Train from the newest checkpoint in `folder` to `steps`, or for `minutes`.
 
     Args:
         step_function: does step t and returns scalar tensors by name, "characters" among them.
         evaluate: held-out figures by name.
-        check: called with the limit of skipped steps in a row; raises when it is passed.
+        check: called after each step with the limit of skipped steps in a row; raises when it is reached.
+        accept_changes: go on under another configuration than the one that `folder` was started with.
 
     Returns:
         How it ended; not complete if it stopped early (time, SIGTERM), saved.
@@ -57,8 +59,19 @@ def run(
         TrainingError: the folder belongs to another configuration, or too many steps were skipped.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    _same_config(folder / "config.json", config)
+    changed = _changes(folder / "config.json", config)
+    if changed and not accept_changes:
+        raise TrainingError(
+            f"{folder} holds a run with another configuration: {', '.join(changed)} differ. Choose another --run "
+            f"folder, delete that one, or say --accept-changes to go on from its last checkpoint under this one."
+        )
     commit = checkpoints.restore()
+    if changed and commit is None and any(folder.glob("step-*")):
+        raise TrainingError(
+            f"no checkpoint in {folder} fits the new configuration: {', '.join(changed)} differ. "
+            f"Choose another --run folder; --set init_from=FOLDER starts from an exported checkpoint's weights."
+        )
+    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
     start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
     asked = _stop_flag()
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
@@ -67,8 +80,8 @@ def run(
         for step in range(start + 1, steps + 1):
             values = step_function(step - 1)
             bar.update()
+            check(SKIP_LIMIT)
             if step % log_every == 0 or step == steps:
-                check(SKIP_LIMIT)
                 bar.set_postfix(log.write(step, values))
             if step % evaluate_every == 0 or step == steps:
                 figures = evaluate()
@@ -84,17 +97,12 @@ def run(
     return End(steps, loss, complete=True)
 
 
-def _same_config(path: Path, config: Mapping[str, Any]) -> None:
-    if path.exists():
-        old = json.loads(path.read_text())
-        compared = sorted((set(old) | set(config)) - FREE)
-        changed = [k for k in compared if old.get(k) != config.get(k)]
-        if changed:
-            raise TrainingError(
-                f"{path.parent} holds a run with another configuration: {', '.join(changed)} differ. "
-                f"Choose another --run folder, or delete that one."
-            )
-    path.write_text(json.dumps(config, indent=1) + "\n")
+def _changes(path: Path, config: Mapping[str, Any]) -> list[str]:
+    """Names of the settings in which the run that `path` describes differs; none where there is no such run."""
+    if not path.exists():
+        return []
+    old = json.loads(path.read_text())
+    return [k for k in sorted((set(old) | set(config)) - FREE) if old.get(k) != config.get(k)]
 
 
 def _stop_flag() -> list[int]:

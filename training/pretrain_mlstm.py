@@ -3,8 +3,10 @@
     python -m training.pretrain_mlstm --recipe tiny
     python -m training.pretrain_mlstm --recipe reviews-512 --shards runs/reviews --run runs/512 --data DATA --minutes 85
 
+    python -m training.pretrain_mlstm --recipe nvidia-32k --dry-run
+
 Started again with the same folders it goes on exactly where it was. The last line prints the loss and a checksum of
-the weights. `--export FOLDER` writes the checkpoint folder that lbzoo loads.
+the weights. `--export FOLDER` writes the checkpoint folder that lbzoo loads. `--dry-run` prints what a run comes to.
 """
 
 from __future__ import annotations
@@ -23,9 +25,9 @@ from lbzoo._keras import adam
 from lbzoo.checkpoint import load
 from lbzoo.errors import LbzooError
 from lbzoo.models.mlstm import MLSTMLanguageModel
-from lbzoo.optimizers.schedules import LinearDecay
+from lbzoo.optimizers.loss_scale import loss_scale_for
 from lbzoo.optimizers.update import Update
-from training import loop, sample_reviews
+from training import loop, plan, sample_reviews
 from training.checkpointing import Checkpoints
 from training.data import ByteStream
 from training.evaluate import bits_per_character, read_out_accuracy
@@ -42,16 +44,21 @@ class Trainer:
         self.config, self.stream = config, stream
         self.model = _start(config)
         self.read_out = SentimentReadOut(config.model.units)
-        schedule = LinearDecay(
-            config.optimizer.learning_rate, config.steps, config.optimizer.warmup, config.optimizer.final_rate
-        )
         variables = list(self.model.trainable_variables)
         if config.sentiment_weight:
             variables += self.read_out.trainable_variables
-        optimizer = adam(config.optimizer.learning_rate, beta_2=config.optimizer.beta_2)
-        self.update = Update(variables, optimizer, schedule, config.optimizer.clip_norm)
+        rates, o = plan.schedule(config, stream.steps_per_epoch), config.optimizer
+        self.update = Update(
+            variables,
+            adam(rates.peak, o.beta_1, o.beta_2, o.epsilon),
+            rates,
+            o.clip_norm,
+            loss_scale=loss_scale_for(config.precision, config.loss_scale),
+            accumulate=plan.micro_batches(config),
+        )
         shape = [config.data.rows, config.model.units]
         self.state = [tf.Variable(tf.zeros(shape), trainable=False, name=name) for name in ("c", "h")]
+        self._step = tf.function(self.update_on)
 
     def objects(self) -> dict[str, Any]:
         """For `Checkpoints`."""
@@ -69,10 +76,11 @@ class Trainer:
         values = self._step(batch.ids, batch.next_ids, batch.reset, target)
         return {"characters": batch.ids.size, **values}
 
-    @tf.function
-    def _step(self, ids, next_ids, reset, target):
-        def loss_function(ids, next_ids, reset, target):
-            hidden, state = self.model.mlstm(ids, state=tuple(self.state), reset=reset)
+    def update_on(self, ids, next_ids, reset, target):
+        """The step as a graph: one update, the new state of every row, scalar tensors to log."""
+
+        def loss_function(ids, next_ids, reset, target, c, h):
+            hidden, state = self.model.mlstm(ids, state=(c, h), reset=reset)
             characters = language_model_loss(self.model.logits(hidden), next_ids)
             loss, sentiment = characters, tf.constant(0.0)
             if self.config.sentiment_weight:
@@ -80,10 +88,14 @@ class Trainer:
                 loss = loss + self.config.sentiment_weight * sentiment
             return loss, (characters, sentiment, state)
 
-        loss, norm, (characters, sentiment, state) = self.update(loss_function, ids, next_ids, reset, target)
+        state = [tf.convert_to_tensor(variable) for variable in self.state]
+        loss, norm, (characters, sentiment, state) = self.update(loss_function, ids, next_ids, reset, target, *state)
         for variable, value in zip(self.state, state):
             variable.assign(tf.where(tf.math.is_finite(value), value, 0.0))
-        return {"loss": loss, "bpc": characters * BITS, "sentiment": sentiment, "norm": norm}
+        values = {"loss": loss, "bpc": characters * BITS, "sentiment": sentiment, "norm": norm}
+        if self.update.scaler is not None:
+            values.update(loss_scale=self.update.scaler.value, skipped=self.update.skipped)
+        return {name: tf.convert_to_tensor(value) for name, value in values.items()}
 
     def checksum(self) -> str:
         """Of every trained weight, bit by bit."""
@@ -110,13 +122,22 @@ def _start(config: RunConfig) -> MLSTMLanguageModel:
     return model
 
 
+def open_stream(config: RunConfig, shards: Path) -> ByteStream:
+    """The bytes that `config` trains on."""
+    data = config.data
+    return ByteStream(shards, data.rows, data.window, config.seed, data.shard_bytes, data.reset)
+
+
 def train(
-    config: RunConfig, shards: Path, run: Path, data: Optional[Path], minutes: Optional[float]
+    config: RunConfig,
+    shards: Path,
+    run: Path,
+    data: Optional[Path],
+    minutes: Optional[float],
+    accept_changes: bool = False,
 ) -> tuple[Trainer, loop.End]:
     """Run `config` in folder `run`; the trainer with its last weights, and how the run ended."""
-    stream = ByteStream(
-        shards, config.data.rows, config.data.window, config.seed, config.data.shard_bytes, config.data.reset
-    )
+    stream = open_stream(config, shards)
     trainer = Trainer(config, stream)
     sets = held_out(data) if data else None
 
@@ -141,6 +162,7 @@ def train(
         save_every=config.save_every,
         evaluate_every=config.evaluate_every,
         minutes=minutes,
+        accept_changes=accept_changes,
     )
     return trainer, end
 
@@ -160,15 +182,25 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(
         "--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of the recipe"
     )
+    parser.add_argument(
+        "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
+    )
+    parser.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
     parser.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
     options = parser.parse_args(arguments)
     try:
         config = with_settings(recipe(options.recipe), dict(item.partition("=")[::2] for item in options.set))
+        if options.dry_run:
+            passes = open_stream(config, options.shards).steps_per_epoch if options.shards else 0
+            print(plan.describe(options.recipe, config, passes))
+            return 0
+        for text in plan.warnings(config):
+            print(f"warning: {text}", file=sys.stderr)
         run = options.run or Path("runs") / options.recipe
         shards = options.shards or sample_reviews.write(run / "shards")
         tf.config.experimental.enable_op_determinism()
         data = options.data if options.shards else None
-        trainer, end = train(config, shards, run, data, options.minutes)
+        trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes)
         if options.export:
             export(trainer.model, trainer.read_out, options.export)
     except LbzooError as error:

@@ -1,12 +1,29 @@
-"""One function per run, each returning a full frozen configuration. A variant calls another and replaces fields."""
+"""One function per run, each returning a full frozen configuration. A variant calls another and replaces fields.
+
+Sources, cited beside the fields:
+    [R17]  Radford, Jozefowicz, Sutskever 2017, "Learning to Generate Reviews and Discovering Sentiment"
+    [P18]  Puri, Kirby, Yakovenko, Catanzaro 2018, "Large Scale Language Modeling: Converging on 40GB of Text in Four
+           Hours", abstract
+    [N]    NVIDIA/sentiment-discovery at the tag v0.3.large_batch_stable, the code of [P18]; [N docs] its analysis/
+           reproduction.md, at the tag and later; [N fig] its figures
+    [here] chosen for this project; for the published runs this marks what the sources do not say
+
+The published runs could not be run here in full: they need 40 GB of reviews and many accelerators.
+"""
 
 from __future__ import annotations
 
 import dataclasses
+import typing
 from typing import Any, Callable, Mapping
 
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
+from lbzoo.optimizers.loss_scale import LossScaleConfig
+
+# One pass of the published runs: [N] 73,000 iterations of 2048 rows of 256 bytes are "1 epoch", and [R17] has "over 38
+# billion training bytes".
+AMAZON_CHARACTERS = 73_000 * 2048 * 256
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +38,34 @@ class DataConfig:
 
 @dataclasses.dataclass(frozen=True)
 class OptimizerConfig:
-    """Adam with a linear schedule and a norm limit: see lbzoo/optimizers."""
+    """Adam, its schedule and its norm limit: see lbzoo/optimizers.
+
+    Attributes:
+        learning_rate: at the peak of the schedule, for `reference_rows` where `scaling` is not "none".
+        scaling: how the rate goes with the rows of the batch: "none", "sqrt" or "linear".
+        rate_cap: the scaled rate is at most this; 0 for no limit.
+        schedule: a name in `lbzoo.optimizers.schedules.SCHEDULES`.
+        decay_steps: where the schedule ends; 0 for the run's last step.
+        constant_steps: of "constant-linear". power: of "polynomial".
+        warmup: in `warmup_unit`: "steps", "share" (of the run) or "epochs".
+        clip_norm: limit of the global gradient norm; 0 for none.
+    """
 
     learning_rate: float
-    warmup: int = 0
+    warmup: float = 0
     final_rate: float = 0.0
     clip_norm: float = 1.0
     beta_2: float = 0.999
+    beta_1: float = 0.9
+    epsilon: float = 1e-8
+    warmup_unit: str = "steps"
+    schedule: str = "linear"
+    decay_steps: int = 0
+    constant_steps: int = 0
+    power: float = 1.0
+    scaling: str = "none"
+    reference_rows: int = 0
+    rate_cap: float = 0.0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -37,9 +75,10 @@ class RunConfig:
     Attributes:
         memory: where above 0, half the units start with gate biases for memories of 2 to `memory` bytes.
         sentiment_weight: of the second loss, the sentiment of the text so far at every byte; 0 leaves it out.
-        precision: Keras policy name.
+        precision: Keras policy name; loss scaling is on under mixed_float16 and only there.
         init_from: checkpoint folder whose weights start the run; "" for random ones.
         save_every, evaluate_every: in steps.
+        micro_rows: rows that a device works on at once, the rest of its share of the batch after them; 0 for all.
     """
 
     model: MLSTMConfig
@@ -54,6 +93,8 @@ class RunConfig:
     init_from: str = ""
     save_every: int = 500
     evaluate_every: int = 1500
+    micro_rows: int = 0
+    loss_scale: LossScaleConfig = LossScaleConfig()
 
     def to_dict(self) -> dict[str, Any]:
         """As written beside a run's results and compared on resume."""
@@ -62,12 +103,17 @@ class RunConfig:
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "RunConfig":
         """The inverse of `to_dict`."""
-        parts = {"model": MLSTMConfig, "data": DataConfig, "optimizer": OptimizerConfig}
+        parts = {
+            "model": MLSTMConfig,
+            "data": DataConfig,
+            "optimizer": OptimizerConfig,
+            "loss_scale": LossScaleConfig,
+        }
         return cls(**{k: parts[k](**v) if k in parts else v for k, v in values.items()})
 
 
 def tiny() -> RunConfig:
-    """Seconds on a laptop: for tests and for a first look."""
+    """Seconds on a laptop: for tests and for a first look. Every field [here]."""
     return RunConfig(
         model=MLSTMConfig(units=32, embedding_dim=16),
         data=DataConfig(rows=8, window=32, shard_bytes=1 << 12),
@@ -80,7 +126,7 @@ def tiny() -> RunConfig:
 
 
 def reviews_512() -> RunConfig:
-    """mlstm-512-reviews: two losses, bfloat16 products, one pass over the prepared documents."""
+    """mlstm-512-reviews: two losses, bfloat16 products, one pass over the prepared documents. Every field [here]."""
     return RunConfig(
         model=MLSTMConfig(units=512),
         data=DataConfig(rows=128, window=64),
@@ -92,7 +138,126 @@ def reviews_512() -> RunConfig:
     )
 
 
-RECIPES: Mapping[str, Callable[[], RunConfig]] = {"tiny": tiny, "reviews-512": reviews_512}
+def reviews_1024() -> RunConfig:
+    """`reviews_512` with 1024 units, a start that short runs of prototypes chose; every field [here].
+
+    1024 units are the smallest that show sentiment in the published runs ([N fig]: SST 81.8 %; 53.2 % with 256).
+    """
+    return dataclasses.replace(
+        reviews_512(),
+        model=MLSTMConfig(units=1024),
+        # updates count for more than characters at this scale, and 64 rows run at 0.9 of the speed of 128
+        data=DataConfig(rows=64, window=64),
+        # 3e-3 was no better than 2e-3; 4e-3 at 32 rows and 5e-3 at 64 rows diverged without weight norm
+        optimizer=OptimizerConfig(learning_rate=2e-3, warmup=200),
+        steps=30_000,
+    )
+
+
+def openai_2017() -> RunConfig:
+    """The run of [R17] that found the sentiment unit: one pass in one month on four Pascal GPUs.
+
+    Start values are lbzoo's (`lbzoo.models.mlstm.initial_weights`): orthogonal recurrent matrices as published, scales
+    of the rest [here].
+    """
+    return RunConfig(
+        model=MLSTMConfig(units=4096, embedding_dim=64, weight_norm=True),  # [R17], the released weights
+        data=DataConfig(
+            rows=128,  # [R17]
+            window=256,  # [R17]
+            shard_bytes=AMAZON_CHARACTERS // 1000,  # [R17] 1000 training shards
+            reset="shard",  # [R17] zero at the start of a shard, kept across updates
+        ),
+        optimizer=OptimizerConfig(
+            learning_rate=5e-4,  # [R17] Adam, linear to zero over the run, no warm-up
+            clip_norm=0.0,  # none is stated
+        ),
+        steps=1_000_000,  # [R17]
+        precision="float32",  # [R17] Pascal GPUs; nothing else is stated
+        text="openai",  # the released code, utils.py
+        save_every=2000,  # [here]
+        evaluate_every=20_000,  # [here]
+        micro_rows=32,  # [R17] data parallel over four GPUs
+    )
+
+
+def nvidia_2048() -> RunConfig:
+    """NVIDIA's command for eight GPUs ([N] experiments/train_mlstm_singlenode.sh): about 17 hours ([N docs])."""
+    return RunConfig(
+        model=MLSTMConfig(units=4096, embedding_dim=64, weight_norm=True),  # [N]
+        data=DataConfig(
+            rows=2048,  # [N] 8 GPUs x 256
+            window=256,  # [N] --seq_length
+            shard_bytes=AMAZON_CHARACTERS // 1000,  # [N docs] 1000/1/1 shards
+            reset="shard",  # [N] --persist_state 1
+        ),
+        optimizer=OptimizerConfig(
+            learning_rate=3e-3,  # [N] --lr 3e-3
+            decay_steps=100_000,  # [N] --decay-style linear --constant-decay 100000
+            final_rate=1e-8,  # [N] learning_rates.py
+            clip_norm=1.0,  # [N docs]; in the code the limit never worked under fp16
+        ),
+        steps=73_000,  # [N] --train-iters 73000, one pass
+        precision="mixed_float16",  # [N] --fp16; master weights, norms and gains in float32 [here]
+        text="reviews",  # [N] removes markup; its folding to ASCII and of white space isn't repeated here
+        save_every=2000,  # [N]
+        evaluate_every=2000,  # [here]
+        micro_rows=256,  # [N docs] rows a GPU in mixed precision
+        loss_scale=LossScaleConfig(
+            growth_interval=1000
+        ),  # [N] x2 after 1000 clean steps, floor 1; start and cap [here]
+    )
+
+
+def nvidia_32k() -> RunConfig:
+    """The run of [P18]: 32k rows on 128 V100, three passes in four hours.
+
+    The rate starts from [N docs at the tag], 5e-4 for 128 rows scaled linearly, and is held at the cap that [N docs]
+    came to: "learning rate scaling did not work well at all batch sizes and we capped our max learning rate at 3e-3".
+    At the last step it is still 2.59e-3: the schedule does not reach zero in the published run either.
+    """
+    base = nvidia_2048()
+    return dataclasses.replace(
+        base,
+        data=dataclasses.replace(base.data, rows=32_768),  # [P18] 128 GPUs x 256
+        optimizer=dataclasses.replace(
+            base.optimizer, learning_rate=5e-4, reference_rows=128, scaling="linear", rate_cap=3e-3
+        ),
+        steps=-(-3 * AMAZON_CHARACTERS // (32_768 * 256)),  # [P18] three passes: 13,688
+        save_every=500,  # [here]
+        evaluate_every=500,  # [here]
+    )
+
+
+def nvidia_8192_units() -> RunConfig:
+    """The 8192 units of [N fig] size_comparison.png: 768 rows on eight GPUs, ends near 1.05 bits per character.
+
+    The sources show the curve but no command.
+    """
+    base = nvidia_2048()
+    return dataclasses.replace(
+        base,
+        model=MLSTMConfig(units=8192, embedding_dim=64, weight_norm=True),  # [N fig]
+        data=dataclasses.replace(base.data, rows=768),  # [N fig]
+        # the rule of [N docs] gives 3e-3 for 768 rows, which is also its cap; it has the decay over 100,000 steps for
+        # more than 2048 rows, so here it goes over the run
+        optimizer=dataclasses.replace(
+            base.optimizer, learning_rate=5e-4, reference_rows=128, scaling="linear", rate_cap=3e-3, decay_steps=0
+        ),
+        steps=-(-AMAZON_CHARACTERS // (768 * 256)),  # one pass [here]
+        micro_rows=96,  # 768 rows on eight GPUs
+    )
+
+
+RECIPES: Mapping[str, Callable[[], RunConfig]] = {
+    "tiny": tiny,
+    "reviews-512": reviews_512,
+    "reviews-1024": reviews_1024,
+    "openai-2017": openai_2017,
+    "nvidia-2048": nvidia_2048,
+    "nvidia-32k": nvidia_32k,
+    "nvidia-8192-units": nvidia_8192_units,
+}
 
 
 def recipe(name: str) -> RunConfig:
@@ -124,7 +289,8 @@ def _replace(config: Any, parts: list[str], path: str, text: str) -> Any:
         return dataclasses.replace(config, **{parts[0]: _replace(old, parts[1:], path, text)})
     if len(parts) > 1:
         raise ConfigError(f"{parts[0]} has no fields of its own. Received: {path}={text}.")
-    return dataclasses.replace(config, **{parts[0]: _value(type(old), path, text)})
+    kind = typing.get_type_hints(type(config))[parts[0]]
+    return dataclasses.replace(config, **{parts[0]: _value(kind, path, text)})
 
 
 def _value(kind: type, path: str, text: str) -> Any:

@@ -1,0 +1,113 @@
+"""Runs the update under MirroredStrategy on two logical CPUs and prints what happened as JSON, for its test.
+
+A process of its own, since the logical devices must be set before TensorFlow starts.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
+
+import numpy as np
+import tensorflow as tf
+
+from lbzoo._keras import adam
+from lbzoo.errors import TrainingError
+from lbzoo.optimizers.loss_scale import LossScaleConfig
+from lbzoo.optimizers.schedules import LinearDecay
+from lbzoo.optimizers.update import Update
+
+ROWS, INF = 16, float("inf")
+
+
+class Run:
+    """A small network, its update and its compiled step on the replicas of one strategy."""
+
+    def __init__(self, strategy: tf.distribute.Strategy, accumulate: int = 1) -> None:
+        self.strategy, rng = strategy, np.random.default_rng(0)
+        with strategy.scope():
+            self.w = tf.Variable(rng.normal(0, 0.5, (8, 6)).astype(np.float32), name="w")
+            self.v = tf.Variable(rng.normal(0, 0.5, (6,)).astype(np.float32), name="v")
+            optimizer = adam(1e-2)
+        self.update = Update(
+            [self.w, self.v], optimizer, LinearDecay(1e-2, 50), 0.5, strategy, LossScaleConfig(), accumulate
+        )
+        self.step = tf.function(lambda x, y, poison: self.update(self._loss, x, y, poison)[:2])
+
+    def _loss(self, x, y, poison):
+        error = tf.linalg.matvec(tf.tanh(x @ self.w), self.v) - y
+        return tf.reduce_mean(error**2 * poison), tf.reduce_mean(error)
+
+    def do(self, x, y, poison):
+        """One step; poison [replicas] multiplies each replica's loss."""
+        total = self.strategy.num_replicas_in_sync
+
+        def rows(values):
+            return lambda context: tf.constant(np.array_split(values, total)[context.replica_id_in_sync_group])
+
+        poison = np.repeat(np.float32(poison), ROWS // total)
+        give = self.strategy.experimental_distribute_values_from_function
+        loss, norm = self.step(*(give(rows(values)) for values in (x, y, poison)))
+        return float(loss), float(norm)
+
+    def everything(self):
+        """Every number of every replica: weights, slots, iterations, learning rate."""
+        variables = (self.w, self.v, *self.update.optimizer.variables(), self.update.optimizer.learning_rate)
+        return [[c.numpy().tolist() for c in self.strategy.experimental_local_results(v)] for v in variables]
+
+
+def batch(step: int):
+    x = np.random.default_rng([1, step]).normal(size=(ROWS, 8)).astype(np.float32)
+    return x, x.sum(1)
+
+
+def one_bad_gradient(strategy) -> dict:
+    run = Run(strategy)
+    for t in range(3):
+        run.do(*batch(t), [1.0, 1.0])
+    before = run.everything()
+    run.do(*batch(3), [1.0, INF])
+    after = run.everything()
+    found = {"unchanged": before == after, "copies": [len(copies) for copies in after]}
+    found["scale"], found["skipped"] = float(run.update.scaler.value.numpy()), int(run.update.skipped.numpy())
+    run.do(*batch(4), [1.0, 1.0])
+    found["iterations"] = int(run.update.optimizer.iterations.numpy())
+    found["rate"] = float(run.update.optimizer.learning_rate.numpy())
+    found["in_a_row"] = int(run.update.skipped_in_a_row.numpy())
+    found["same_on_both"] = all(copy == copies[0] for copies in run.everything() for copy in copies)
+    for t in range(10):
+        run.update.check(10)
+        run.do(*batch(t), [1.0, INF])
+    try:
+        run.update.check(10)
+    except TrainingError as error:
+        found["error"] = str(error)
+    return found
+
+
+def trajectory(strategy, accumulate: int = 1) -> dict:
+    run = Run(strategy, accumulate)
+    scalars = [run.do(*batch(t), [1.0] * strategy.num_replicas_in_sync) for t in range(8)]
+    return {"scalars": scalars, "w": run.w.numpy().tolist(), "v": run.v.numpy().tolist()}
+
+
+def main() -> None:
+    cpu = tf.config.list_physical_devices("CPU")[0]
+    tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
+    two = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    one = tf.distribute.get_strategy()
+    results = {
+        "bad": one_bad_gradient(two),
+        "one": trajectory(one),
+        "two": trajectory(two),
+        "two accumulated": trajectory(two, 4),
+        "one accumulated": trajectory(one, 8),
+    }
+    json.dump(results, sys.stdout)
+
+
+if __name__ == "__main__":
+    main()
