@@ -21,7 +21,7 @@ import tensorflow as tf
 
 from lbzoo._keras import adam
 from lbzoo.checkpoint import load
-from lbzoo.errors import LbzooError
+from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
@@ -117,6 +117,11 @@ def train(
     stream = ByteStream(
         shards, config.data.rows, config.data.window, config.seed, config.data.shard_bytes, config.data.reset
     )
+    if config.sentiment_weight and not stream.has_target:
+        raise ConfigError(
+            f"sentiment_weight {config.sentiment_weight:g} needs the teacher's target of every byte. "
+            f"Received: {shards}, text only. Make shards with training.prepare_sentiment, or --set sentiment_weight=0."
+        )
     trainer = Trainer(config, stream)
     sets = held_out(data) if data else None
 
@@ -150,7 +155,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", required=True, help="a name in training/recipes.py")
     parser.add_argument(
-        "--shards", type=Path, help="folder of training.prepare_reviews (default: a few made-up reviews)"
+        "--shards", type=Path, help="folder of prepared text, see training/shards.py (default: a few made-up reviews)"
     )
     parser.add_argument("--run", type=Path, help="run folder (default: runs/RECIPE)")
     parser.add_argument(
