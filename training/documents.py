@@ -4,11 +4,12 @@ Everything about a document's place depends on its bytes alone (and the seed, fo
 every machine, whatever the files, their order and the number of processes:
 
     split   sha256(bytes)[:8] as a share of 2**64, in proportion to the shards asked for; or the data's own split
-    place   blake2b(sha256(bytes), key=seed), 128 bits: documents stand in this order, equal documents side by side
+    place   sha256(bytes)[8:24], each half scrambled by the seed: documents stand in this order, equal ones side by side
 """
 
 from __future__ import annotations
 
+import bisect
 import dataclasses
 import hashlib
 import json
@@ -72,11 +73,11 @@ class Tally:
         """Count broken rows."""
         self.lines += count
         self.broken += count
-        if len(self.first) < self.SHOWN:
-            self.first.append((source, line, reason))
+        bisect.insort(self.first, (source, line, reason))
+        del self.first[self.SHOWN :]
 
     def add(self, other: Tally) -> None:
-        """Add up; of the broken rows the first ones are remembered, in whichever order the blocks come."""
+        """Add up; the first broken rows are remembered, in whichever order the blocks come."""
         for name in ("lines", "broken", "empty", "documents", "bytes"):
             setattr(self, name, getattr(self, name) + getattr(other, name))
         self.first = sorted(self.first + other.first)[: self.SHOWN]
@@ -99,7 +100,6 @@ def read_block(block: Block, policy: Policy) -> tuple[list[bytes], np.ndarray, T
             tally.fault(block.source, *row)
             continue
         _, title, text, split = row
-        tally.lines += 1
         document = encode(text if title is None else review_text(title, text), policy.text)
         if document == nothing:
             tally.empty += 1
@@ -107,22 +107,30 @@ def read_block(block: Block, policy: Policy) -> tuple[list[bytes], np.ndarray, T
         texts.append(document)
         splits.append(_BY_HASH if split is None else split)
     tally.documents, tally.bytes = len(texts), sum(map(len, texts))
+    tally.lines += tally.documents + tally.empty
     return texts, _records(texts, splits, policy), tally
 
 
 def _records(texts: list[bytes], splits: bytearray, policy: Policy) -> np.ndarray:
-    key = policy.seed.to_bytes(8, "little")
-    digests = [hashlib.sha256(text).digest() for text in texts]
-    places = b"".join(hashlib.blake2b(digest, digest_size=16, key=key).digest() for digest in digests)
     records = np.empty(len(texts), RECORD)
     if not texts:
         return records
-    records["high"], records["low"] = np.frombuffer(places, ">u8").reshape(-1, 2).T
+    digests = np.frombuffer(b"".join([hashlib.sha256(text).digest() for text in texts]), ">u8").reshape(-1, 4)
+    shares, high, low = digests.T[:3].astype(np.uint64)
+    seed = scrambled(np.asarray([policy.seed], np.uint64))
+    records["high"], records["low"] = scrambled(high ^ seed), scrambled(low ^ seed)
     records["length"] = [len(text) for text in texts]
-    shares = np.frombuffer(b"".join(digest[:8] for digest in digests), ">u8")
     chosen = np.frombuffer(bytes(splits), np.uint8)
     records["split"] = np.where(chosen == _BY_HASH, split_by_hash(shares, policy.shards), chosen)
     return records
+
+
+def scrambled(values: np.ndarray) -> np.ndarray:
+    """uint64 -> uint64, one to one: the mixing function of splitmix64 (Steele, Lea and Flood 2014)."""
+    values = values + np.uint64(0x9E3779B97F4A7C15)
+    values = (values ^ (values >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    values = (values ^ (values >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return values ^ (values >> np.uint64(31))
 
 
 def split_by_hash(shares: np.ndarray, shards: tuple[int, int, int]) -> np.ndarray:
@@ -175,20 +183,33 @@ def _unicode(line: Union[str, bytes]) -> str:
         raise _Fault(f"not UTF-8: byte 0x{line[error.start]:02x} at {error.start + 1}") from None
 
 
-def _from_json(line: str, fields: Fields) -> tuple[Optional[str], str, Optional[int]]:
+_scan = json.JSONDecoder().scan_once  # what json.loads does, less its checks of a line's ends
+
+
+def _parsed(line: str) -> Any:
     try:
-        row = json.loads(line)
+        row, end = _scan(line, 0)
+        if end == len(line):
+            return row
+    except (StopIteration, ValueError, RecursionError):
+        pass  # json.loads takes blanks around the value, or says what is wrong
+    try:
+        return json.loads(line)
     except json.JSONDecodeError as error:
         raise _Fault(f"not JSON: {error.msg}, character {error.pos + 1}") from None
     except (ValueError, RecursionError) as error:
         raise _Fault(f"not JSON that can be read: {str(error)[:80]}") from None
+
+
+def _from_json(line: str, fields: Fields) -> tuple[Optional[str], str, Optional[int]]:
+    row = _parsed(line)
     if not isinstance(row, dict):
         raise _Fault(f"a JSON {type(row).__name__} where an object is needed")
     found = fields.find(row)
     if found is None:
         wanted = fields.text or " or ".join(text for text, _ in KNOWN_FIELDS)
         raise _Fault(f"no field {wanted}. Found: {', '.join(row)[:100]}")
-    text, title = (None if name is None else row[name] for name in found)
+    text, title = row[found[0]], None if found[1] is None else row[found[1]]
     if not isinstance(text, (str, type(None))) or not isinstance(title, (str, type(None))):
         raise _Fault(f"{' or '.join(filter(None, found))} is no string")
     return title, text or "", _split(row.get(SPLIT_FIELD)) if fields.split else None

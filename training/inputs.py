@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import csv
 import dataclasses
+import functools
 import io
 import lzma
 import os
@@ -50,12 +51,16 @@ class Fields:
     title: Optional[str] = None
     split: bool = True
 
+    @functools.cached_property
+    def pairs(self) -> tuple[tuple[str, Optional[str]], ...]:
+        """(text field, title field or None), in the order in which they are looked for."""
+        known = KNOWN_FIELDS if self.text is None else ((self.text, None),)
+        return tuple((text, self.title or title) for text, title in known)
+
     def find(self, names: Any) -> Optional[tuple[str, Optional[str]]]:
         """(text field, title field or None) among `names`, a container; None where there is none."""
-        pairs = KNOWN_FIELDS if self.text is None else ((self.text, None),)
-        for text, title in pairs:
+        for text, title in self.pairs:
             if text in names:
-                title = self.title or title
                 return text, title if title in names else None
         return None
 
@@ -112,7 +117,7 @@ def find_inputs(paths: Sequence[Any], format: Optional[str] = None) -> tuple[lis
                     found.append(Input(file, name, format or guess_format(file), file.stat().st_size))
                 else:
                     passed_over.append(name)
-        elif Path(path).is_file():
+        elif Path(path).exists():  # a named pipe counts
             if not (format or guess_format(path)):
                 raise TableError(f"the name of {path} does not tell its format. Pass --format {'|'.join(FORMATS)}.")
             found.append(Input(Path(path), Path(path).name, format or guess_format(path), Path(path).stat().st_size))
@@ -158,7 +163,7 @@ def blocks(
             else:
                 parts = (("rows", *part) for part in _row_blocks(raw, each.name, format, fields, size, header, notice))
             for part in parts:
-                yield Block(source, *part, position=file.tell() if each.path else 0)
+                yield Block(source, *part, position=file.tell() if each.path and file.seekable() else 0)
         except _READ_ERRORS as error:
             raise TableError(
                 f"{each.name} cannot be read to its end, damaged or cut short. Received: {error or 'an early end'}. "

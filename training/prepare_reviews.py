@@ -191,7 +191,8 @@ def _arrange(pool: Workers, layout: Layout, folder: Path, policy: Policy) -> tup
     ahead = np.zeros((layout.partitions + 1, len(SPLITS), 2), np.int64)  # those of each partition, one place up
     duplicates = 0
     work = functools.partial(plan, layout=layout)
-    for number, found, twice in pool.map(work, range(layout.partitions)):
+    parts = range(layout.partitions)
+    for number, found, twice in tqdm(pool.map(work, parts), total=len(parts), unit=" parts", desc="sort", disable=None):
         duplicates += twice
         for split, (shards, documents, size) in enumerate(found):
             sizes[split][:, shards] += (documents, size)
@@ -199,7 +200,7 @@ def _arrange(pool: Workers, layout: Layout, folder: Path, policy: Policy) -> tup
     before = np.cumsum(ahead, axis=0)
     for split, name in enumerate(SPLITS):
         _make_room(folder / name, *before[-1, split].tolist())
-    tasks = ((number, [tuple(pair) for pair in before[number].tolist()]) for number in range(layout.partitions))
+    tasks = ((number, [tuple(pair) for pair in before[number].tolist()]) for number in parts)
     with tqdm(total=int(before[-1, :, 1].sum()), desc="write", **_BAR) as bar:
         for written in pool.map(functools.partial(write, layout=layout, output=folder), tasks):
             bar.update(written)
@@ -224,8 +225,11 @@ def _describe(pool: Workers, folder: Path, sizes: np.ndarray, policy: Policy) ->
     documents, size = sizes.tolist()
     begins = (np.cumsum(size) - size).tolist()
     hashes = [""] * len(size)
-    for number, digest in pool.map(functools.partial(_hash, path=folder / "text.bin"), enumerate(zip(begins, size))):
-        hashes[number] = digest
+    work = functools.partial(_hash, path=folder / "text.bin")
+    with tqdm(total=sum(size), desc=f"hash {folder.name}", **_BAR) as bar:
+        for number, digest in pool.map(work, enumerate(zip(begins, size))):
+            hashes[number] = digest
+            bar.update(size[number])
     names = ("begin", "bytes", "documents", "sha256")
     index = {
         "documents": sum(documents),

@@ -175,7 +175,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         data = options.data if options.shards else None
         trainer, end = train(config, shards, run, data, options.minutes)
         if options.export:
-            export(trainer.model, trainer.read_out, options.export)
+            export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
     except LbzooError as error:
         print(f"pretrain_mlstm: error: {error}", file=sys.stderr)
         return 1
