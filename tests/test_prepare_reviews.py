@@ -219,6 +219,10 @@ def test_the_wrong_format_stops_early(tmp_path, monkeypatch):
     monkeypatch.setattr(prepare_reviews, "_BUFFERS", 1 << 20)
     with pytest.raises(TableError, match=r"of (1\d{5}) rows .*not JSON"):
         make(tmp_path, b"not json\n" * 300_000)
+    seen = prepare_reviews.Tally(lines=5000, broken=100)
+    assert not prepare_reviews._hopeless(seen, 0.1, 0.01)  # 50,000 rows may hold 500
+    assert prepare_reviews._hopeless(seen, 0.9, 0.01)
+    assert not prepare_reviews._hopeless(seen, 0.9, 0.02)
 
 
 @pytest.mark.parametrize("format", ["jsonl", "txt"])

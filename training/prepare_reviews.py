@@ -36,10 +36,11 @@ from training.workers import DEFAULT_LIMIT, Workers, default_workers
 
 SHARDS = (1000, 1, 1)
 MAX_BROKEN = 0.01
-_JUDGED_FROM = 1000  # rows seen before a run is stopped for broken ones; the end judges however few there are
+_JUDGED_FROM = 1000  # rows seen before a run is stopped for broken ones; at the end any number will do
 _BUFFERS = 24 << 20  # bytes of input that all workers together have in hand
 _HASH_BLOCK = 1 << 20
 _LISTED = 1000  # input files that the index describes one by one
+_BAR = {"unit": "B", "unit_scale": True, "unit_divisor": 1000, "disable": None, "smoothing": 0.1}
 
 
 def prepare(
@@ -167,13 +168,18 @@ def _read(
                 bar.update(max(before[source] + position - bar.n, 0) if before[-1] else tally.bytes)
             bar.set_postfix(documents=total.documents, broken=total.broken, refresh=False)
             os.utime(layout.folder.parent)  # still alive, for other runs that sweep
-            if total.lines >= _JUDGED_FROM:
-                _judge(total, inputs, max_broken)
+            if _hopeless(total, bar.n / before[-1] if before[-1] else 0.0, max_broken):
+                break
     _judge(total, inputs, max_broken)
     return tallies, total
 
 
-_BAR = {"unit": "B", "unit_scale": True, "unit_divisor": 1000, "disable": None, "smoothing": 0.1}
+def _hopeless(total: Tally, part: float, max_broken: float) -> bool:
+    """Whether the rows still to come cannot make good the broken ones: half of what was read is broken, or so many rows
+    are that the whole input, of which `part` was read, is most unlikely to be long enough."""
+    if total.lines < _JUDGED_FROM or total.broken <= max_broken * total.lines:
+        return False
+    return total.broken > total.lines / 2 or (part > 0 and total.broken > 1.5 * max_broken * total.lines / part)
 
 
 def _judge(total: Tally, inputs: Sequence[Input], max_broken: float) -> None:
