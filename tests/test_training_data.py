@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from lbzoo.errors import TrainingError
 from training import sample_reviews, teacher
 from training.data import ByteStream
-from training.prepare_reviews import repeated, write_shards
+from training.prepare_sentiment import repeated, write_shards
 from training.sources import Document, phrases, share, training_documents, untokenize
 
 

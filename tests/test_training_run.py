@@ -1,5 +1,6 @@
 """A run: it learns, stops and resumes exactly, skips what is not finite, and exports what lbzoo loads."""
 
+import json
 import os
 import shutil
 import signal
@@ -16,9 +17,11 @@ from lbzoo._keras import adam
 from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
-from training import loop, pretrain_mlstm, sample_reviews
+from training import evaluate, loop, pretrain_mlstm, sample_reviews
 from training.checkpointing import Checkpoints
 from training.evaluate import bits_per_character
+from training.inputs import Fields
+from training.prepare_reviews import Policy, prepare
 from training.recipes import RECIPES, RunConfig, recipe, with_settings
 
 
@@ -279,3 +282,39 @@ def test_bits_per_character_equals_reading_text_by_text(tiny_model):
     total, count = float(tf.reduce_sum(loss)), loss.shape[1]
     measured = bits_per_character(tiny_model, texts, rows=1, window=count)
     np.testing.assert_allclose(measured, total / count / np.log(2), rtol=1e-5)
+
+
+def test_bits_per_character_on_prepared_shards_are_those_of_the_same_texts(tiny_checkpoint, tmp_path, capsys):
+    texts = [d.text for d in sample_reviews.documents(300)]
+    lines = [json.dumps({"text": text.decode(), "split": "test" if i % 2 else "train"}) for i, text in enumerate(texts)]
+    (tmp_path / "in.jsonl").write_text("\n".join(lines))
+    chosen = Policy(lbzoo.load(tiny_checkpoint).text, Fields(), 1, (4, 1, 1))
+    prepare([tmp_path / "in.jsonl"], tmp_path / "shards", chosen, workers=1)
+    assert evaluate.main(["--model", str(tiny_checkpoint), "--shards", str(tmp_path / "shards")]) == 0
+    printed = capsys.readouterr().out
+    held_out = {text for i, text in enumerate(texts) if i % 2}  # what both hold is not trained on
+    bits = bits_per_character(lbzoo.load(tiny_checkpoint), evaluate.in_fixed_order(held_out))
+    assert printed == f"shards test bpc {bits:.3f}\n"
+
+
+def test_shards_of_another_text_policy_or_without_a_test_split_are_refused(tiny_checkpoint, tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("good\nbad\n" * 500)
+    other = "openai" if lbzoo.load(tiny_checkpoint).text == "reviews" else "reviews"
+    prepare([tmp_path / "in.txt"], tmp_path / "shards", Policy(other, Fields(), 1, (4, 1, 1)), workers=1)
+    command = ["--model", str(tiny_checkpoint), "--shards"]
+    assert evaluate.main([*command, str(tmp_path / "shards")]) == 1
+    assert "--text" in capsys.readouterr().err
+    assert evaluate.main([*command, str(sample_reviews.write(tmp_path / "no-splits"))]) == 1
+    assert "no split 'test'" in capsys.readouterr().err
+
+
+def test_a_sentiment_loss_needs_a_teachers_target(tmp_path, capsys):
+    (tmp_path / "in.txt").write_text("".join(f"good number {i}\n" for i in range(200)))
+    prepare([tmp_path / "in.txt"], tmp_path / "shards", Policy("reviews", Fields(), 1, (4, 1, 1)), workers=1)
+    command = ["--recipe", "tiny", "--shards", str(tmp_path / "shards"), "--run", str(tmp_path / "run")]
+    assert pretrain_mlstm.main(command) == 1
+    assert "prepare_sentiment" in capsys.readouterr().err
+    exported = tmp_path / "exported"
+    settings = ["--set", "sentiment_weight=0", "--set", "steps=10"]
+    assert pretrain_mlstm.main([*command, *settings, "--export", str(exported)]) == 0
+    assert not list(exported.glob("probe*"))  # nobody taught the read-out anything

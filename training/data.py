@@ -1,22 +1,20 @@
 """Shards -> the global batch of step t, a pure function of (seed, t).
 
 Row r of the batch owns one contiguous stripe of the stream; step t reads its next window. The stream of an epoch is
-the shards (runs of whole documents) in an order drawn from (seed, epoch). Nothing is replayed to rebuild a step.
-
-    text.bin    every document's bytes, one after another         target.bin   a float16 for each of those bytes
-    offsets.npy where documents begin, and the end
+the shards (runs of whole documents) in an order drawn from (seed, epoch). Nothing is replayed to rebuild a step, and
+nothing is read but the bytes of its windows: the folder (training/shards.py has its layout) is memory-mapped.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 from pathlib import Path
 from typing import Optional
 
 import numpy as np
 
-from lbzoo.errors import TrainingError
+from lbzoo.errors import ConfigError, TrainingError
+from training.shards import open_shards
 
 
 @dataclasses.dataclass(frozen=True)
@@ -39,15 +37,18 @@ class ByteStream:
     """Memory-mapped shards, read by (seed, step).
 
     Args:
-        folder: what `training.prepare_reviews` wrote.
+        folder: what `training.prepare_reviews` or `training.prepare_sentiment` wrote.
         rows: global batch size.
         window: bytes a row reads in one step.
         seed: of the order of shards.
-        shard_bytes: a shard is the documents that begin within so many bytes.
+        shard_bytes: where the folder's text is not cut into shards, a shard is the documents that begin within so
+            many bytes.
         reset: "shard" zeroes the state where a shard begins, "document" also where a document begins.
+        split: which part of a folder that has splits.
 
     Raises:
-        TrainingError: the folder is incomplete, or too small for one step.
+        TrainingError: the folder is incomplete or damaged, lacks that split, or is too small for one step.
+        ConfigError: an unknown reset.
     """
 
     def __init__(
@@ -58,31 +59,20 @@ class ByteStream:
         seed: int,
         shard_bytes: int = 1 << 16,
         reset: str = "document",
+        split: str = "train",
     ) -> None:
+        if reset not in ("shard", "document"):
+            raise ConfigError(f"the state is reset at each shard or at each document. Received: {reset!r}.")
         self.rows, self.window, self.seed, self.reset = rows, window, seed, reset
-        try:
-            self.index = json.loads((folder / "index.json").read_text())
-            self._text = np.memmap(folder / "text.bin", np.uint8, "r")
-            self._documents = np.load(folder / "offsets.npy")
-        except (OSError, ValueError) as error:
-            raise TrainingError(
-                f"{folder} is no folder of shards: {error}. Make one: python -m training.prepare_reviews."
-            ) from error
-        if not len(self._text) == self._documents[-1] == self.index["bytes"]:
-            raise TrainingError(
-                f"{folder} is damaged: index.json says {self.index['bytes']} bytes. "
-                f"Received: {len(self._text)} in text.bin. Prepare it again."
-            )
-        target = folder / "target.bin"
-        has_target = target.exists() and target.stat().st_size > 0
-        self._target = np.memmap(target, np.float16, "r") if has_target else None
-        starts = self._documents[:-1]
-        first = np.unique(np.searchsorted(starts, np.arange(0, self.index["bytes"], shard_bytes)))
-        self._starts = starts[first[first < len(starts)]]
+        shards = open_shards(folder, split)
+        self.index, self._text, self._target = shards.index, shards.text, shards.target
+        self._documents = shards.offsets
+        self._starts = _cut(shards.offsets[:-1], shard_bytes) if shards.begins is None else shards.begins
         self._lengths = np.diff(np.append(self._starts, self.index["bytes"]))
         self.steps_per_epoch = (self.index["bytes"] // rows) // window
         if self.steps_per_epoch < 1:
             raise TrainingError(f"{folder} holds {self.index['bytes']} bytes: too few for {rows} rows of {window}.")
+        self.has_target = self._target is not None
         self._epoch: Optional[tuple[int, np.ndarray, np.ndarray]] = None
 
     def batch(self, step: int) -> Batch:
@@ -110,3 +100,11 @@ class ByteStream:
             begins = np.concatenate([[0], np.cumsum(self._lengths[order])[:-1]])
             self._epoch = (epoch, order, begins)
         return self._epoch[1], self._epoch[2]
+
+
+def _cut(documents: np.ndarray, shard_bytes: int) -> np.ndarray:
+    """Where shards begin: the first document at or after each multiple of `shard_bytes`."""
+    if not len(documents):
+        return documents
+    first = np.unique(np.searchsorted(documents, np.arange(0, documents[-1] + 1, shard_bytes)))
+    return np.asarray(documents[first[first < len(documents)]])

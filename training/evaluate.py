@@ -1,12 +1,15 @@
 """Held-out figures of an mLSTM: bits per character of a text, accuracy of a read-out.
 
 python -m training.evaluate --model mlstm-512-reviews --data DATA      bits per character on Amazon valid and test
+python -m training.evaluate --model mlstm-512-reviews --shards SHARDS  the same on the test split of prepared shards
 """
 
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
+import sys
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Optional
@@ -15,9 +18,11 @@ import numpy as np
 import tensorflow as tf
 
 import lbzoo
+from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.features import FeatureExtractor
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from training.objectives import BITS, language_model_loss
+from training.shards import open_shards
 from training.sources import amazon_text
 
 
@@ -58,23 +63,56 @@ def read_out_accuracy(
     return float(np.mean((hidden @ w + b > 0) == np.asarray(positive)))
 
 
+def in_fixed_order(texts: Iterable[bytes]) -> list[bytes]:
+    """The texts by their hashes: where a text stands decides which few bytes are left out, or read after a cut."""
+    return sorted(texts, key=lambda text: hashlib.sha256(text).digest())
+
+
 def amazon_bits(model: MLSTMLanguageModel, data: Path, split: str) -> float:
     """Bits per character on every review of an Amazon split, labelled or not."""
-    return bits_per_character(model, (document.text for document in amazon_text(data, split)))
+    return bits_per_character(model, in_fixed_order(document.text for document in amazon_text(data, split)))
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line."""
+def shards_bits(model: MLSTMLanguageModel, folder: Path, split: str = "test") -> float:
+    """Bits per character on a split of what `training.prepare_reviews` wrote; what `amazon_bits` says of equal texts.
+
+    Raises:
+        TrainingError: no such folder or split.
+        ConfigError: it was prepared by another text policy than the model's.
+    """
+    shards = open_shards(folder, split)
+    if shards.index["text_policy"] != model.text:
+        raise ConfigError(
+            f"{folder} was prepared with --text {shards.index['text_policy']}; the model reads {model.text!r}. "
+            f"Prepare it with --text {model.text}."
+        )
+    return bits_per_character(model, in_fixed_order(shards.documents()))
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; exit status 0, or 1 where the model or the text is not what it has to be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="name or folder of a checkpoint")
-    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    parser.add_argument("--data", type=Path, help="folder of the review sets (default: LBZOO_DATA)")
+    parser.add_argument("--shards", type=Path, help="folder of training.prepare_reviews, read instead of the sets")
+    parser.add_argument("--split", default="test", help="of --shards (default: test)")
     options = parser.parse_args(arguments)
-    if options.data is None:
-        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
-    model = lbzoo.load(options.model)
-    for split in ("valid", "test"):
-        print(f"amazon {split} bpc {amazon_bits(model, options.data, split):.3f}")
+    if options.shards is None:
+        options.data = options.data or os.environ.get("LBZOO_DATA")
+        if not options.data:
+            parser.error("--shards FOLDER, --data FOLDER or LBZOO_DATA says where the text is")
+    try:
+        model = lbzoo.load(options.model)
+        if options.shards is not None:
+            bits = shards_bits(model, options.shards, options.split)
+            print(f"{options.shards.name} {options.split} bpc {bits:.3f}")
+        for split in ("valid", "test") if options.data else ():
+            print(f"amazon {split} bpc {amazon_bits(model, Path(options.data), split):.3f}")
+    except (LbzooError, ValueError, OSError) as error:
+        print(f"evaluate: error: {error}", file=sys.stderr)
+        return 1
+    return 0
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from lbzoo._keras import adam
 from lbzoo.checkpoint import load
-from lbzoo.errors import LbzooError
+from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.optimizers.loss_scale import loss_scale_for
 from lbzoo.optimizers.update import Update
@@ -138,6 +138,11 @@ def train(
 ) -> tuple[Trainer, loop.End]:
     """Run `config` in folder `run`; the trainer with its last weights, and how the run ended."""
     stream = open_stream(config, shards)
+    if config.sentiment_weight and not stream.has_target:
+        raise ConfigError(
+            f"sentiment_weight {config.sentiment_weight:g} needs the teacher's target of every byte. "
+            f"Received: {shards}, text only. Make shards with training.prepare_sentiment, or --set sentiment_weight=0."
+        )
     trainer = Trainer(config, stream)
     sets = held_out(data) if data else None
 
@@ -172,7 +177,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--recipe", required=True, help="a name in training/recipes.py")
     parser.add_argument(
-        "--shards", type=Path, help="folder of training.prepare_reviews (default: a few made-up reviews)"
+        "--shards", type=Path, help="folder of prepared text, see training/shards.py (default: a few made-up reviews)"
     )
     parser.add_argument("--run", type=Path, help="run folder (default: runs/RECIPE)")
     parser.add_argument(
@@ -202,7 +207,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         data = options.data if options.shards else None
         trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes)
         if options.export:
-            export(trainer.model, trainer.read_out, options.export)
+            export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
     except LbzooError as error:
         print(f"pretrain_mlstm: error: {error}", file=sys.stderr)
         return 1

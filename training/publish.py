@@ -44,10 +44,14 @@ def read_out_probe(read_out: SentimentReadOut) -> Probe:
 
 
 def export(
-    model: MLSTMLanguageModel, read_out: SentimentReadOut, folder: Path, card: Optional[Mapping[str, Any]] = None
+    model: MLSTMLanguageModel,
+    read_out: Optional[SentimentReadOut],
+    folder: Path,
+    card: Optional[Mapping[str, Any]] = None,
 ) -> Path:
-    """Write the folded model in float16 with its read-out as the probe."""
-    return model.folded().save_pretrained(folder, card=card, probe=read_out_probe(read_out), dtype="float16")
+    """Write the folded model in float16 with its read-out, where it was trained, as the probe."""
+    probe = None if read_out is None else read_out_probe(read_out)
+    return model.folded().save_pretrained(folder, card=card, probe=probe, dtype="float16")
 
 
 def results(folder: Path, name: str, data: Path) -> list[dict[str, Any]]:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from lbzoo.text.clean import encode
 from training import teacher
-from training.prepare_reviews import write_shards
+from training.prepare_sentiment import write_shards
 from training.sources import LABEL_SCORES, Document
 
 _SUBJECTS = ("this camera", "the film", "the battery", "my new kettle", "the second season", "this book", "the sound")

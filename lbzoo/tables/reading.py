@@ -170,10 +170,10 @@ def _cell_table(lines, format, column, header, delimiter, quoting, notice) -> Ta
     if quoting not in ("auto", "csv", "none"):
         raise TableError(f"quoting is auto, csv or none. Received: {quoting!r}.")
     if delimiter is None:
-        delimiter = "\t" if format == "tsv" else _find_delimiter(lines, notice)
+        delimiter = "\t" if format == "tsv" else find_delimiter(lines, notice)
     if len(delimiter) != 1 or delimiter in '"\r\n':
         raise TableError(f"a delimiter is one character, no quotation mark or line end. Received: {delimiter!r}.")
-    quoted = quoting == "csv" or (quoting == "auto" and (format == "csv" or _tsv_is_quoted(lines)))
+    quoted = quoting == "csv" or (quoting == "auto" and (format == "csv" or tsv_is_quoted(lines)))
     records = _records(lines, delimiter, quoted)
     blank, start, first = _next_filled(records)
     if first is None:
@@ -199,7 +199,7 @@ def _records(lines: Lines, delimiter: str, quoted: bool) -> Iterator[tuple[int, 
     """(first line, cells) of each record; a blank line is a record without cells."""
     stand_in = sys.version_info < (3, 11)
     source = (line.replace("\0", _NUL) for line in lines) if stand_in else lines
-    reader = _reader(source, delimiter, quoted)
+    reader = cell_reader(source, delimiter, quoted)
     while True:
         start = lines.number + 1
         try:
@@ -218,7 +218,8 @@ def _records(lines: Lines, delimiter: str, quoted: bool) -> Iterator[tuple[int, 
         yield start, [cell.replace(_NUL, "\0") for cell in cells] if stand_in else cells
 
 
-def _reader(source, delimiter: str, quoted: bool):
+def cell_reader(source: Iterator[str], delimiter: str, quoted: bool) -> Iterator[list[str]]:
+    """csv.reader over lines, strict; without `quoted` a quotation mark is a character as any other."""
     if quoted:
         return csv.reader(source, delimiter=delimiter, strict=True)
     return csv.reader(source, delimiter=delimiter, quoting=csv.QUOTE_NONE, quotechar=None, strict=True)
@@ -252,7 +253,7 @@ def _cell_rows(name, records, columns, index, delimiter, notice) -> Iterator[Row
         notice(f"{name}: {skipped} blank line{'s' * (skipped > 1)} between the rows passed over.")
 
 
-def _find_delimiter(lines: Lines, notice) -> str:
+def find_delimiter(lines: Lines, notice) -> str:
     """A comma, unless the header has none but holds the semicolons or tabs that spreadsheets write in its place."""
     first = lines.peek(1)[0][0]
     for delimiter in (";", "\t"):
@@ -262,14 +263,14 @@ def _find_delimiter(lines: Lines, notice) -> str:
     return ","
 
 
-def _tsv_is_quoted(lines: Lines) -> bool:
+def tsv_is_quoted(lines: Lines) -> bool:
     """Tell the tsv of spreadsheets (cells quoted) from that of data sets (a quotation mark is a character)."""
     sample, whole = lines.peek(_SAMPLE)
     if not any('"' in line for line in sample):
         return True
     sample = [line.replace("\0", _NUL) for line in sample]
-    fits, finished = _widths_agree(_reader(iter(sample), "\t", True), whole)
-    return fits and (finished or not _widths_agree(_reader(iter(sample), "\t", False), whole)[0])
+    fits, finished = _widths_agree(cell_reader(iter(sample), "\t", True), whole)
+    return fits and (finished or not _widths_agree(cell_reader(iter(sample), "\t", False), whole)[0])
 
 
 def _widths_agree(reader, whole: bool) -> tuple[bool, bool]:

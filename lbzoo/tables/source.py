@@ -130,19 +130,31 @@ def open_lines(path: Any, encoding: str | None = None, notice: Callable[[str], N
 
 def _open(path: Any, stack: contextlib.ExitStack):
     if str(path) == "-":
-        name, raw = STDIN, sys.stdin.buffer
+        name, file = STDIN, sys.stdin.buffer
     else:
-        name, raw = str(path), stack.enter_context(open(path, "rb"))
+        name, file = str(path), stack.enter_context(open(path, "rb"))
+    raw = decompressed(file, name)
+    if raw is not file:
+        stack.enter_context(raw)
+    return name, raw
+
+
+def decompressed(raw: Any, name: str) -> Any:
+    """A binary file of what `raw` holds once gzip, xz or bzip2 (known by its first bytes) is undone.
+
+    Closing it leaves a compressed `raw` open. Raises TableError where `name` ends as that of a compressed file and
+    `raw` is none.
+    """
     if not hasattr(raw, "peek"):
         raw = io.BufferedReader(raw)
     start = raw.peek(8)[:8]
     suffix = name[name.rfind(".") :].lower()
     by_start = [opener for magic, opener in _COMPRESSED if start.startswith(magic)]
     if by_start:
-        raw = stack.enter_context(by_start[0](raw))
-    elif suffix in OPENERS and start:
+        return by_start[0](raw)
+    if suffix in OPENERS and start:
         raise TableError(f"{name} is not compressed as its name says. Received: a file that starts with {start!r}.")
-    return name, raw
+    return raw
 
 
 def _bytes(raw) -> Iterator[bytes]:
