@@ -1,34 +1,22 @@
 """Reviews to shards where something is wrong: rows, files, settings, a killed process; whole or not at all."""
 
-import bz2
-import csv
 import gzip
-import hashlib
-import io
-import json
-import lzma
 import os
-import random
 import signal
 import subprocess
 import sys
 import time
 
-import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from lbzoo.errors import ConfigError, TableError, TrainingError
-from lbzoo.text.clean import encode
 from lbzoo.transfer.reviews import review_text
+from tests.made_reviews import amazon, documents, expected, fingerprint, jsonl, make, policy, reviews
 from training import inputs, prepare_reviews
-from training.data import ByteStream
-from training.documents import SPLITS, Policy, split_by_hash
+from training.documents import SPLITS, Policy
 from training.inputs import Fields
 from training.prepare_reviews import prepare
 from training.shards import new_folder, open_shards
-from training.sources import sharefrom tests.made_reviews import PACKING, amazon, documents, expected, fingerprint, jsonl, make, policy, reviews, table
 
 BROKEN = [
     (b'{"text": "cut', "not JSON"),
@@ -174,6 +162,7 @@ def test_folders_are_walked_and_small_files_share_a_task(tmp_path):
 
 # split, order, duplicates
 
+
 def test_splits_and_damage_are_named(tmp_path):
     output, _ = make(tmp_path, amazon(reviews(100)))
     with pytest.raises(TrainingError, match="train, valid, test"):
@@ -189,6 +178,7 @@ def test_splits_and_damage_are_named(tmp_path):
 
 
 # the command, and killing it
+
 
 def command(output, *more):
     return [sys.executable, "-m", "training.prepare_reviews", "--output", str(output), "--shards", "400,1,1", *more]

@@ -1,34 +1,25 @@
 """Reviews of any form become the same shards, each text once."""
 
-import bz2
-import csv
-import gzip
 import hashlib
-import io
-import json
-import lzma
-import os
 import random
-import signal
-import subprocess
-import sys
-import time
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from lbzoo.errors import ConfigError, TableError, TrainingError
+from lbzoo.errors import TableError, TrainingError
 from lbzoo.text.clean import encode
 from lbzoo.transfer.reviews import review_text
-from training import inputs, prepare_reviews
+from tests.made_reviews import PACKING, amazon, documents, expected, fingerprint, jsonl, make, policy, reviews, table
+from training import prepare_reviews
 from training.data import ByteStream
 from training.documents import SPLITS, Policy, split_by_hash
 from training.inputs import Fields
 from training.prepare_reviews import prepare
-from training.shards import new_folder, open_shards
-from training.sources import sharefrom tests.made_reviews import PACKING, amazon, documents, expected, fingerprint, jsonl, make, policy, reviews, table
+from training.shards import open_shards
+from training.sources import share
+
 
 def test_amazon_reviews_become_title_and_text_as_the_checkpoints_read_them(tmp_path):
     pairs = reviews(300)
@@ -99,6 +90,7 @@ def test_empty_texts_and_blank_lines_are_left_out(tmp_path):
 
 
 # broken rows
+
 
 def test_the_split_by_hash_is_a_function_of_the_text_alone(tmp_path):
     pairs = reviews(600)
