@@ -68,22 +68,38 @@ def plain_scan(
 
 
 @tf.function(jit_compile=True)
-def _gates(z: tf.Tensor, zx: tf.Tensor, c: tf.Tensor):
-    """-> (activated gates in z's dtype [batch, 4n], next c, next h)."""
+def _step(z, zx, c, h, mask):
+    """The arithmetic of one step as one compiled kernel: z = m Wh and zx in the compute dtype, the rest float32.
+
+    Returns (activated gates [batch, 4n], next h for the next product, both in z's dtype; next c, next h).
+    """
     i, f, o, u = tf.split(tf.cast(z + zx, tf.float32), 4, axis=-1)
     i, f, o, u = tf.sigmoid(i), tf.sigmoid(f), tf.sigmoid(o), tf.tanh(u)
-    c = f * c + i * u
-    return tf.cast(tf.concat([i, f, o, u], -1), z.dtype), c, o * tf.tanh(c)
+    c_next = f * c + i * u
+    h_next = o * tf.tanh(c_next)
+    if mask is not None:
+        c_next, h_next = tf.where(mask > 0, c_next, c), tf.where(mask > 0, h_next, h)
+    return tf.cast(tf.concat([i, f, o, u], -1), z.dtype), tf.cast(h_next, z.dtype), c_next, h_next
 
 
 @tf.function(jit_compile=True)
-def _gates_gradient(gates: tf.Tensor, c: tf.Tensor, dh: tf.Tensor, dc: tf.Tensor):
-    """Gradient of `_gates` at the incoming cell state c -> (dz in the gates' dtype, dc)."""
+def _step_gradient(gates, c, dh_out, dh, dc, mask):
+    """Gradient of `_step` at the incoming c: dh_out is that of the step's output, dh and dc come from the next step.
+
+    Returns (dz in the gates' dtype, dc, and the part of dh that passes by the step where it is masked).
+    """
     i, f, o, u = tf.split(tf.cast(gates, tf.float32), 4, axis=-1)
+    dh = dh + tf.cast(dh_out, tf.float32)
+    step_dh, step_dc = (dh, dc) if mask is None else (dh * mask, dc * mask)
     tanh_c = tf.tanh(f * c + i * u)
-    dc = dc + dh * o * (1 - tanh_c * tanh_c)
-    dz = [dc * u * i * (1 - i), dc * c * f * (1 - f), dh * tanh_c * o * (1 - o), dc * i * (1 - u * u)]
-    return tf.cast(tf.concat(dz, -1), gates.dtype), dc * f
+    through = step_dc + step_dh * o * (1 - tanh_c * tanh_c)
+    dz = [
+        through * u * i * (1 - i),
+        through * c * f * (1 - f),
+        step_dh * tanh_c * o * (1 - o),
+        through * i * (1 - u * u),
+    ]
+    return tf.cast(tf.concat(dz, -1), gates.dtype), through * f + (dc - step_dc), dh - step_dh
 
 
 def _shifted(first: tf.Tensor, states: tf.Tensor, keep: Optional[tf.Tensor]) -> tf.Tensor:
@@ -132,11 +148,8 @@ def fast_scan(
             if keep is not None:
                 c, h = c * keep[t], h * keep[t]
             q = tf.matmul(tf.cast(h, compute), wmh)
-            gates, c_next, h_next = _gates(tf.matmul(mx[t] * q, wh), zx[t], c)
-            if mask is not None:
-                c_next, h_next = tf.where(mask[t] > 0, c_next, c), tf.where(mask[t] > 0, h_next, h)
-            hs, cs = hs.write(t, tf.cast(h_next, compute)), cs.write(t, c_next)
-            return t + 1, c_next, h_next, hs, cs, qs.write(t, q), gs.write(t, gates)
+            gates, out, c, h = _step(tf.matmul(mx[t] * q, wh), zx[t], c, h, None if mask is None else mask[t])
+            return t + 1, c, h, hs.write(t, out), cs.write(t, c), qs.write(t, q), gs.write(t, gates)
 
         arrays = array(compute, shape), array(tf.float32, shape), array(compute, shape), array(compute, wide)
         loop = tf.while_loop(lambda t, *_: t < steps, forward, (0, c0, h0) + arrays, maximum_iterations=steps)
@@ -147,16 +160,14 @@ def fast_scan(
             wh_t, wmh_t = tf.transpose(wh), tf.transpose(wmh)
 
             def backward(t, dc, dh, dzs, dms):
-                dh = dh + tf.cast(dhs[t], tf.float32)
-                step_dc, step_dh = (dc, dh) if mask is None else (dc * mask[t], dh * mask[t])
-                dz, dc_in = _gates_gradient(gs[t], c_in[t], step_dh, step_dc)
+                at = None if mask is None else mask[t]
+                dz, dc, dh_by = _step_gradient(gs[t], c_in[t], dhs[t], dh, dc, at)
                 dm = tf.matmul(dz, wh_t)
-                dh_in = tf.cast(tf.matmul(dm * mx[t], wmh_t), tf.float32)
-                if mask is not None:
-                    dc_in, dh_in = dc_in + (dc - step_dc), dh_in + (dh - step_dh)
+                dh = tf.cast(tf.matmul(dm * mx[t], wmh_t), tf.float32)
+                dh = dh if mask is None else dh + dh_by
                 if keep is not None:
-                    dc_in, dh_in = dc_in * keep[t], dh_in * keep[t]
-                return t - 1, dc_in, dh_in, dzs.write(t, dz), dms.write(t, dm)
+                    dc, dh = dc * keep[t], dh * keep[t]
+                return t - 1, dc, dh, dzs.write(t, dz), dms.write(t, dm)
 
             start = (steps - 1, dc, dh, array(compute, wide), array(compute, shape))
             _, dc0, dh0, dzs, dms = tf.while_loop(lambda t, *_: t >= 0, backward, start, maximum_iterations=steps)
