@@ -71,7 +71,8 @@ def plain_scan(
 def _step(z, zx, c, h, mask):
     """The arithmetic of one step as one compiled kernel: z = m Wh and zx in the compute dtype, the rest float32.
 
-    Returns (activated gates [batch, 4n], next h for the next product, both in z's dtype; next c, next h).
+    Returns ((i, f, o, u) activated, next h for the next product, all in z's dtype; next c, next h). The gates are put
+    together outside: a concatenation keeps the compiler from using vectors.
     """
     i, f, o, u = tf.split(tf.cast(z + zx, tf.float32), 4, axis=-1)
     i, f, o, u = tf.sigmoid(i), tf.sigmoid(f), tf.sigmoid(o), tf.tanh(u)
@@ -79,14 +80,14 @@ def _step(z, zx, c, h, mask):
     h_next = o * tf.tanh(c_next)
     if mask is not None:
         c_next, h_next = tf.where(mask > 0, c_next, c), tf.where(mask > 0, h_next, h)
-    return tf.cast(tf.concat([i, f, o, u], -1), z.dtype), tf.cast(h_next, z.dtype), c_next, h_next
+    return [tf.cast(gate, z.dtype) for gate in (i, f, o, u)], tf.cast(h_next, z.dtype), c_next, h_next
 
 
 @tf.function(jit_compile=True)
 def _step_gradient(gates, c, dh_out, dh, dc, mask):
     """Gradient of `_step` at the incoming c: dh_out is that of the step's output, dh and dc come from the next step.
 
-    Returns (dz in the gates' dtype, dc, and the part of dh that passes by the step where it is masked).
+    Returns (dz of i, f, o, u in the gates' dtype, dc, and the part of dh that passes by the step where it is masked).
     """
     i, f, o, u = tf.split(tf.cast(gates, tf.float32), 4, axis=-1)
     dh = dh + tf.cast(dh_out, tf.float32)
@@ -99,7 +100,7 @@ def _step_gradient(gates, c, dh_out, dh, dc, mask):
         step_dh * tanh_c * o * (1 - o),
         through * i * (1 - u * u),
     ]
-    return tf.cast(tf.concat(dz, -1), gates.dtype), through * f + (dc - step_dc), dh - step_dh
+    return [tf.cast(part, gates.dtype) for part in dz], through * f + (dc - step_dc), dh - step_dh
 
 
 def _shifted(first: tf.Tensor, states: tf.Tensor, keep: Optional[tf.Tensor]) -> tf.Tensor:
@@ -149,7 +150,7 @@ def fast_scan(
                 c, h = c * keep[t], h * keep[t]
             q = tf.matmul(tf.cast(h, compute), wmh)
             gates, out, c, h = _step(tf.matmul(mx[t] * q, wh), zx[t], c, h, None if mask is None else mask[t])
-            return t + 1, c, h, hs.write(t, out), cs.write(t, c), qs.write(t, q), gs.write(t, gates)
+            return t + 1, c, h, hs.write(t, out), cs.write(t, c), qs.write(t, q), gs.write(t, tf.concat(gates, -1))
 
         arrays = array(compute, shape), array(tf.float32, shape), array(compute, shape), array(compute, wide)
         loop = tf.while_loop(lambda t, *_: t < steps, forward, (0, c0, h0) + arrays, maximum_iterations=steps)
@@ -162,6 +163,7 @@ def fast_scan(
             def backward(t, dc, dh, dzs, dms):
                 at = None if mask is None else mask[t]
                 dz, dc, dh_by = _step_gradient(gs[t], c_in[t], dhs[t], dh, dc, at)
+                dz = tf.concat(dz, -1)
                 dm = tf.matmul(dz, wh_t)
                 dh = tf.cast(tf.matmul(dm * mx[t], wmh_t), tf.float32)
                 dh = dh if mask is None else dh + dh_by
