@@ -235,10 +235,11 @@ def _worker(folder: Path, cache: Path, flags: list[str]) -> int:
         resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     if "--as-nobody" in flags and os.getuid() == 0:
-        import encodings.idna  # noqa: F401
-
-        import huggingface_hub.file_download  # noqa: F401 (imports may need root's rights)
+        import huggingface_hub
         import tqdm  # noqa: F401
+
+        with contextlib.suppress(Exception):  # a request that is refused imports all that may need root's rights
+            huggingface_hub.get_hf_file_metadata("http://127.0.0.1:9/none")
 
         os.setgid(65534)
         os.setuid(65534)
