@@ -151,6 +151,7 @@ def test_processes_blocks_and_the_order_of_the_input_change_nothing(tmp_path, mo
     output, _ = make(tmp_path / "b", amazon(pairs), workers=3)
     assert fingerprint(output) == whole
     monkeypatch.setattr("training.partitions.SLICE", 100)
+    monkeypatch.setattr("training.partitions.WHOLE", 100)
     monkeypatch.setattr(prepare_reviews, "_partitions", lambda found: 7)
     output, _ = make(tmp_path / "c", amazon(random.Random(1).sample(pairs, len(pairs))))
     assert fingerprint(output) == whole

@@ -2,8 +2,8 @@
 
 `scatter` appends a block's documents to files by place: partition p holds the p-th part of all places, so equal
 documents meet in one partition. Then `plan` says how much of a partition is kept, and `write` puts it where it belongs
-in the finished files, which many processes do side by side. Only a partition's records (21 bytes a document) are held
-in memory, its texts are not.
+in the finished files, which many processes do side by side. Of a large partition only the records (21 bytes a document)
+are held in memory, not the texts.
 
 A partition is one file for each process that wrote to it, a chain of chunks:
 
@@ -22,6 +22,7 @@ import numpy as np
 from training.documents import RECORD, SPLITS
 
 SLICE = 1 << 22  # bytes of text gathered before they are written
+WHOLE = 48 << 20  # bytes of a partition that are read in one go; of a larger one each text is read by itself
 _HEAD = np.dtype([("documents", "<i8"), ("bytes", "<i8")])
 
 
@@ -74,9 +75,15 @@ class Partition:
         opened = [open(path, "rb", buffering=0) for path in self._paths]
         try:
             files, begins = self._files[chosen].tolist(), self._begins[chosen].tolist()
-            for file, begin, length in zip(files, begins, self.records["length"][chosen].tolist()):
-                opened[file].seek(begin)
-                yield opened[file].read(length)
+            places = zip(files, begins, self.records["length"][chosen].tolist())
+            if sum(path.stat().st_size for path in self._paths) <= WHOLE:
+                held = [file.readall() for file in opened]
+                for file, begin, length in places:
+                    yield held[file][begin : begin + length]
+            else:
+                for file, begin, length in places:
+                    opened[file].seek(begin)
+                    yield opened[file].read(length)
         finally:
             for file in opened:
                 file.close()

@@ -117,9 +117,9 @@ def _check(policy: Policy, workers: int, max_broken: float) -> None:
 
 
 def _partitions(inputs: Sequence[Input]) -> int:
-    """How many parts the sort on disk has: about 64 MB each, taking compressed input for a fourth of its text."""
+    """How many parts the sort on disk has: about 32 MB each, taking compressed input for a fourth of its text."""
     sizes = [each.size * (4 if each.path.suffix in (".gz", ".bz2", ".xz") else 1) for each in inputs if each.path]
-    guess = sum(sizes) >> 26 if len(sizes) == len(inputs) else 512  # nobody knows what a pipe will bring
+    guess = sum(sizes) >> 25 if len(sizes) == len(inputs) else 512  # nobody knows what a pipe will bring
     return min(4096, max(64, guess))
 
 
