@@ -47,7 +47,7 @@ def test_its_probabilities_are_sure_of_plain_cases_and_do_not_depend_on_company(
     texts = ["A wonderful film, I loved every minute of it.", "A terrible waste of money, it broke after one day."]
     together = classifier.predict_proba(texts)
     assert classifier.classes_.tolist() == ["negative", "positive"]
-    assert together[0, 1] > 0.9 and together[1, 0] > 0.9
+    assert together[0, 1] > 0.8 and together[1, 0] > 0.8
     np.testing.assert_allclose(classifier.predict_proba(texts[1:]), together[1:], atol=1e-5)
 
 
