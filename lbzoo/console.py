@@ -6,6 +6,7 @@ Only the command line calls this; the library leaves logging, warnings and the e
 from __future__ import annotations
 
 import contextlib
+import importlib.metadata
 import logging
 import os
 import re
@@ -13,6 +14,8 @@ import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+from lbzoo.errors import MissingPartError
 
 # What the C++ side of TensorFlow 2.15 says while it is imported on a healthy machine, some of it at level ERROR
 _NOISE = re.compile(
@@ -81,6 +84,8 @@ def import_tensorflow() -> None:
 
     Nothing is held back where TF_CPP_MIN_LOG_LEVEL is set already, or with LBZOO_DEBUG=1.
     """
+    if "tensorflow" not in sys.modules:
+        _require_old_numpy()
     if "tensorflow" in sys.modules or debugging() or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # errors stay
@@ -89,6 +94,18 @@ def import_tensorflow() -> None:
         import tensorflow  # noqa: F401
     for name in ("tensorflow", "absl"):
         logging.getLogger(name).setLevel(logging.ERROR)
+
+
+def _require_old_numpy() -> None:
+    """One line in place of the pages that TensorFlow 2.15 prints when another install has brought NumPy 2."""
+    try:
+        version = importlib.metadata.version("numpy")
+    except importlib.metadata.PackageNotFoundError:
+        return
+    if int(version.split(".")[0]) >= 2:
+        raise MissingPartError(
+            f"TensorFlow 2.15 needs numpy below 2. Received: numpy {version}. Run: pip install 'numpy<2' 'pandas<3'"
+        )
 
 
 @contextlib.contextmanager

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import logging
 import subprocess
 import sys
 import warnings
 
+import pytest
+
+from lbzoo import console
 from lbzoo.console import progress
+from lbzoo.errors import MissingPartError
 
 
 def test_noise_is_dropped_and_last_words_are_kept():
@@ -42,3 +47,10 @@ def test_what_the_library_logs_becomes_a_note(run, monkeypatch):
     monkeypatch.setattr("lbzoo.zoo.run_list", lambda args: log.warning("%s of the Hub", "wrong bytes"))
     assert run("list") == (0, "", "lbzoo: note: wrong bytes of the Hub\n")
     assert log.handlers == before
+
+
+def test_numpy_2_is_told_in_one_line(monkeypatch):
+    monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+    monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.4.6")
+    with pytest.raises(MissingPartError, match="numpy 2.4.6. Run: pip install 'numpy<2'"):
+        console.import_tensorflow()

@@ -302,3 +302,8 @@ def test_predicting_starts_without_the_slow_parts(folders, name, slow):
         f"slow = set({slow}) & set(sys.modules); assert not slow, slow"
     )
     subprocess.run([sys.executable, "-W", "ignore", "-c", code], check=True)
+
+
+def test_labels_that_the_classifier_does_not_know_are_no_accuracy_of_zero(folders):
+    with pytest.raises(ConfigError, match="labels must be among 'negative', 'positive'. Received: 1"):
+        SentimentClassifier(str(folders / "unit")).score(["fine", "bad"], [1, 0])

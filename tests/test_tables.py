@@ -159,8 +159,8 @@ def test_nul_empty_and_huge_cells(read):
 @pytest.mark.parametrize(
     ("data", "said"),
     [
-        ("text,n\nfine,1\nshort\n", ["row 2 (line 3)", "1 cells", "has 2"]),
-        ("text,n\nlong, with a comma,1\n", ["row 1 (line 2)", "3 cells"]),
+        ("text,n\nfine,1\nshort\n", ["row 2 (line 3)", "2 cells", "Received: 1", "empty cell"]),
+        ("text,n\nlong, with a comma,1\n", ["row 1 (line 2)", "Received: 3", "quotation marks"]),
         ('text,n\n"a\nb",1\n"said "no" to it",2\n', ["line 4", "stray quotation mark"]),
         ('text,n\nfine,1\n"never closed,2\nmore,3\n', ["line 3", "nothing closes it"]),
     ],

@@ -77,7 +77,7 @@ def test_rows_with_other_columns(tmp_path):
 
 def test_lone_surrogates_can_be_written(tmp_path):
     assert json.loads(write_one(tmp_path / "o.jsonl", [("a", "x\ud800y")]))["a"] == "x\ud800y"
-    assert write_one(tmp_path / "o.csv", [("a", "x\ud800y")]) == "a,label\nx?y,x\n"
+    assert write_one(tmp_path / "o.csv", [("a", "x\ud800y")]) == "a,label\nx\ufffdy,x\n"
 
 
 def test_new_names():

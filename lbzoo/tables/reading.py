@@ -244,9 +244,14 @@ def _cell_rows(name, records, columns, index, delimiter, notice) -> Iterator[Row
         if len(cells) > len(columns) and not any(cells[len(columns) :]):
             cells = cells[: len(columns)]  # empty cells at the end, as spreadsheets leave them
         if len(cells) != len(columns):
-            raise TableError(
-                f"{name}, row {number} (line {start}) has {len(cells)} cells where the first row has {len(columns)}. "
+            why = (
                 f"A text that holds {delimiter!r} or a line end must stand in quotation marks."
+                if len(cells) > len(columns)
+                else f"An empty cell needs its {delimiter!r} all the same; a text with a line end, quotation marks."
+            )
+            raise TableError(
+                f"{name}, row {number} (line {start}) must have {len(columns)} cells as the first row has. "
+                f"Received: {len(cells)}. {why}"
             )
         yield Row(number, start, cells[index], list(zip(columns, cells)))
     if skipped:

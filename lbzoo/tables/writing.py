@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import contextlib
 import csv
 import io
@@ -19,6 +20,9 @@ from lbzoo.tables.reading import Row, guess_format
 from lbzoo.tables.source import OPENERS
 
 OUTPUT_FORMATS = ("csv", "tsv", "jsonl")
+
+_REPLACEMENT = "lbzoo.replacement-character"
+codecs.register_error(_REPLACEMENT, lambda error: (b"\xef\xbf\xbd" * (error.end - error.start), error.end))
 
 
 def new_names(columns: Sequence[str], names: Sequence[str]) -> list[str]:
@@ -74,8 +78,8 @@ def output_format(path: Any, format: str | None = None) -> str:
 
 
 def _on_surrogates(format: str) -> str:
-    # "\ud800" is how JSON itself writes a lone surrogate; csv has no form for it
-    return "backslashreplace" if format == "jsonl" else "replace"
+    # "\ud800" is how JSON itself writes a lone surrogate; csv has no form for it, so U+FFFD as the model reads it
+    return "backslashreplace" if format == "jsonl" else _REPLACEMENT
 
 
 @contextlib.contextmanager

@@ -118,9 +118,13 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         """Accuracy (0 to 1).
 
         Raises:
-            ConfigError: another number of labels than texts.
+            ConfigError: another number of labels than texts, or none that the classifier knows.
         """
         texts, names = _pairs(texts, labels)
+        if names and not set(names) & set(self.classes_.tolist()):
+            raise ConfigError(
+                f"the labels must be among {', '.join(map(repr, self.classes_.tolist()))}. Received: {names[0]!r} ..."
+            )
         predicted = self.predict(texts).tolist()
         return float(np.average([a == b for a, b in zip(predicted, names)], weights=sample_weight))
 
