@@ -51,7 +51,7 @@ def training_documents(data: Path) -> Iterator[Document]:
     seen = {_key(d.text) for d in imdb_held}
     for task, split in (("imdb", "test"), ("sst", "dev"), ("sst", "test")):
         seen |= {_key(encode(text, "reviews")) for text in read_task(task, data / task_folder(task), split)[0]}
-    seen |= {_key(document.text) for split in ("valid", "test") for document in _amazon(data, split)}
+    seen |= {_key(document.text) for document in _amazon(data, "valid", "test")}
     sources = (imdb, _amazon(data, "train"), _sst_sentences(data), _sst_phrases(data), _imdb_unlabelled(data))
     for source in sources:
         for document in source:
@@ -75,11 +75,11 @@ def _key(text: bytes) -> bytes:
     return hashlib.sha256(b" ".join(text.lower().split())).digest()
 
 
-def _amazon(data: Path, split: str) -> Iterator[Document]:
+def _amazon(data: Path, *splits: str) -> Iterator[Document]:
     with lzma.open(data / "amazon" / "amazon_reviews.jsonl.xz", "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
-            if row["split"] == split:
+            if row["split"] in splits:
                 score = {0: -4.0, 1: 4.0}.get(row["label"])
                 yield Document(encode(review_text(row["title"], row["text"]), "reviews"), score, "amazon")
 
