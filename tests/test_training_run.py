@@ -23,6 +23,7 @@ from training.evaluate import bits_per_character
 from training.inputs import Fields
 from training.prepare_reviews import Policy, prepare
 from training.recipes import RECIPES, RunConfig, recipe, with_settings
+from training.watch import Watch
 
 
 def start(run, *more):
@@ -159,6 +160,7 @@ def run_loop(folder, config, monkeypatch, check=lambda limit: None, **options):
         config=config,
         steps=2,
         checkpoints=checkpoints,
+        watch=Watch(folder, 2),
         step_function=lambda step: {"loss": 1.5, "characters": 1},
         evaluate=dict,
         check=check,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
 import json
 import signal
@@ -11,10 +10,10 @@ import time
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
-from tqdm import tqdm
-
 from lbzoo.errors import TrainingError
+from lbzoo.files import replaced_file
 from training.checkpointing import Checkpoints
+from training.watch import Watch
 
 RESUME_EXIT = 75  # the run was asked to stop, saved, and can be started again
 SKIP_LIMIT = 10
@@ -35,13 +34,13 @@ def run(
     config: Mapping[str, Any],
     steps: int,
     checkpoints: Checkpoints,
+    watch: Watch,
     step_function: Callable[[int], Mapping[str, Any]],
     evaluate: Callable[[], Mapping[str, float]],
     check: Callable[[int], None],
     save_every: int,
     evaluate_every: int,
     minutes: Optional[float] = None,
-    log_every: int = 20,
     accept_changes: bool = False,
 ) -> End:
     """Train from the newest checkpoint in `folder` to `steps`, or for `minutes`.
@@ -71,26 +70,23 @@ def run(
             f"no checkpoint in {folder} fits the new configuration: {', '.join(changed)} differ. "
             f"Choose another --run folder; --set init_from=FOLDER starts from an exported checkpoint's weights."
         )
-    (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+    if watch.writes:
+        with replaced_file(folder / "config.json") as aside:
+            aside.write_text(json.dumps(config, indent=1) + "\n")
     start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
     asked = _stop_flag()
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
-    log = _Log(folder / "log.csv", start)
-    with tqdm(total=steps, initial=start, unit="step", disable=None) as bar:
+    with watch.begin(start):
         for step in range(start + 1, steps + 1):
             values = step_function(step - 1)
-            bar.update()
             check(SKIP_LIMIT)
-            if step % log_every == 0 or step == steps:
-                bar.set_postfix(log.write(step, values))
-            if step % evaluate_every == 0 or step == steps:
-                figures = evaluate()
-                if figures:
-                    print(f"step {step}: " + ", ".join(f"{k} {v:.4f}" for k, v in figures.items()), flush=True)
+            watch.step(step, values)
+            figures = evaluate() if step % evaluate_every == 0 or step == steps else {}
+            watch.figures(step, figures)
             stop = bool(asked) or time.monotonic() > deadline
             if step % save_every == 0 or step == steps or stop:
                 loss = float(values["loss"])
-                checkpoints.save(step, {"loss": loss, "config": dict(config)})
+                checkpoints.save(step, {"loss": loss, "figures": dict(figures), "config": dict(config)})
             if stop and step < steps:
                 print(f"stopped after step {step} of {steps}; start again to go on", file=sys.stderr)
                 return End(step, loss, complete=False)
@@ -111,26 +107,3 @@ def _stop_flag() -> list[int]:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda received, _: asked.append(received))
     return asked
-
-
-class _Log:
-    """log.csv: step, characters a second, and the step's values; rows beyond the restored step are dropped."""
-
-    def __init__(self, path: Path, start: int) -> None:
-        self._path, self._since, self._step = path, time.monotonic(), start
-        if path.exists():
-            with open(path, newline="") as file:
-                kept = [row for row in csv.reader(file) if not row[0].isdigit() or int(row[0]) <= start]
-            with open(path, "w", newline="") as file:
-                csv.writer(file).writerows(kept)
-
-    def write(self, step: int, values: Mapping[str, Any]) -> dict[str, str]:
-        now = time.monotonic()
-        rate = int(values["characters"]) * (step - self._step) / (now - self._since)
-        self._since, self._step = now, step
-        row = {"step": str(step), "chars_per_second": f"{rate:.0f}"}
-        row.update({k: f"{float(v):.5g}" for k, v in values.items() if k != "characters"})
-        fresh = not self._path.exists()
-        with open(self._path, "a", newline="") as file:
-            csv.writer(file).writerows([list(row)] * fresh + [list(row.values())])
-        return {k: v for k, v in row.items() if k != "step"}

@@ -35,6 +35,7 @@ from training.heldout import held_out
 from training.objectives import BITS, SentimentReadOut, language_model_loss, sentiment_loss
 from training.publish import export
 from training.recipes import RunConfig, recipe, with_settings
+from training.watch import Watch
 
 
 class Trainer:
@@ -93,8 +94,9 @@ class Trainer:
         for variable, value in zip(self.state, state):
             variable.assign(tf.where(tf.math.is_finite(value), value, 0.0))
         values = {"loss": loss, "bpc": characters * BITS, "sentiment": sentiment, "norm": norm}
+        values.update(rate=self.update.optimizer.learning_rate, skipped=self.update.skipped)
         if self.update.scaler is not None:
-            values.update(loss_scale=self.update.scaler.value, skipped=self.update.skipped)
+            values["loss_scale"] = self.update.scaler.value
         return {name: tf.convert_to_tensor(value) for name, value in values.items()}
 
     def checksum(self) -> str:
@@ -135,6 +137,8 @@ def train(
     data: Optional[Path],
     minutes: Optional[float],
     accept_changes: bool = False,
+    tensorboard: bool = False,
+    profile: bool = False,
 ) -> tuple[Trainer, loop.End]:
     """Run `config` in folder `run`; the trainer with its last weights, and how the run ended."""
     stream = open_stream(config, shards)
@@ -161,6 +165,7 @@ def train(
         config={**config.to_dict(), "shards": stream.index["sha256"]},
         steps=config.steps,
         checkpoints=Checkpoints(run, trainer.objects()),
+        watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile),
         step_function=trainer.step,
         evaluate=evaluate,
         check=trainer.update.check,
@@ -191,6 +196,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
     )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
+    parser.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
+    parser.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
     parser.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
     options = parser.parse_args(arguments)
     try:
@@ -205,10 +212,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         shards = options.shards or sample_reviews.write(run / "shards")
         tf.config.experimental.enable_op_determinism()
         data = options.data if options.shards else None
-        trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes)
+        trainer, end = train(
+            config, shards, run, data, options.minutes, options.accept_changes, options.tensorboard, options.profile
+        )
         if options.export:
             export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
-    except LbzooError as error:
+    except (LbzooError, OSError) as error:
         print(f"pretrain_mlstm: error: {error}", file=sys.stderr)
         return 1
     print(f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}")
