@@ -15,8 +15,8 @@ from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
 from tests.conftest import seeded
 from training.data import Batch
-from training.pretrain_mlstm import Trainer
 from training.recipes import recipe
+from training.trainer import Trainer
 
 
 def small_update(**options):
