@@ -99,6 +99,21 @@ def test_three_classes():
     assert probe.nonzero == np.count_nonzero(probe.coef)
 
 
+def test_softmax_is_another_way_from_scores_to_probabilities():
+    scores = np.float32([[1, 2, 4], [-90, 0, 90]])
+    probe = Probe(np.eye(3), np.zeros(3), ["a", "b", "c"], link="softmax")
+    shares = np.exp(scores.astype(float) - scores.max(axis=1, keepdims=True))
+    np.testing.assert_allclose(probe.predict_proba(scores), shares / shares.sum(axis=1, keepdims=True), atol=1e-6)
+    assert (
+        abs(probe.predict_proba(scores) - dataclasses.replace(probe, link="logistic").predict_proba(scores)).max()
+        > 0.01
+    )
+    two = Probe([[1, 0]], [0.5], ["a", "b"])
+    np.testing.assert_array_equal(
+        two.predict_proba(scores[:, :2]), dataclasses.replace(two, link="softmax").predict_proba(scores[:, :2])
+    )
+
+
 def test_probabilities_hold_at_the_ends():
     probe = Probe([[1.0], [2.0], [3.0]], [0, 0, 0], ["a", "b", "c"])
     for value in (-1e30, -1e5, 0.0, 1e5, 1e30):

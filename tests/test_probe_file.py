@@ -34,6 +34,15 @@ def test_views_are_written_as_they_read(tmp_path):
     np.testing.assert_array_equal(Probe.load(tmp_path).coef, base.T[:, ::2])
 
 
+def test_the_link_is_written_where_it_is_not_the_usual_one(tmp_path):
+    usual = Probe(np.eye(3), [0, 0, 0], ["a", "b", "c"])
+    softmax = dataclasses.replace(usual, link="softmax")
+    assert "link" not in json.loads((usual.save(tmp_path) / "probe.json").read_bytes())
+    assert Probe.load(tmp_path) == usual != softmax
+    assert json.loads((softmax.save(tmp_path) / "probe.json").read_bytes())["link"] == "softmax"
+    assert Probe.load(tmp_path) == softmax
+
+
 GOOD_TENSORS = {"coef": np.ones((1, 3), np.float32), "intercept": np.zeros(1, np.float32)}
 
 
@@ -56,6 +65,7 @@ GOOD_TENSORS = {"coef": np.ones((1, 3), np.float32), "intercept": np.zeros(1, np
         ({"state": "x"}, "not sound: state must"),
         ({"state": ["cell"]}, "not sound: state must"),
         ({"tanh": 0}, "not sound: tanh must"),
+        ({"link": "identity"}, "not sound: link must"),
         ({"C": -1}, "not sound: C must"),
         ({"C": True}, "not sound: C must"),
         ({"meta": 3}, "not sound: meta must"),

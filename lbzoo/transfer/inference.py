@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -16,22 +16,15 @@ from lbzoo.errors import ConfigError, NotFittedError
 from lbzoo.registry import DEFAULT_MODEL
 from lbzoo.states import BATCH_SIZE, PreparedModel, prepare
 from lbzoo.trace import sentiment_unit
-from lbzoo.transfer.labels import NEGATIVE, POSITIVE, Label, as_label_array
+from lbzoo.transfer.answers import LinearAnswers
+from lbzoo.transfer.labels import NEGATIVE, POSITIVE, as_label_array
 from lbzoo.transfer.probe import Probe
 
 if TYPE_CHECKING:
     from lbzoo.trace import Trace
 
 
-class Prediction(NamedTuple):
-    """One answer of `iter_predict`: the label, its probability, and all probabilities in the order of `classes_`."""
-
-    label: Label
-    probability: float
-    probabilities: np.ndarray
-
-
-class SentimentInference:
+class SentimentInference(LinearAnswers):
     """What `SentimentClassifier` does once there is something to decide by; see there.
 
     Args:
@@ -42,40 +35,6 @@ class SentimentInference:
 
     def __init__(self, model: Any = DEFAULT_MODEL, batch_size: int = BATCH_SIZE, dtype: str = "float32") -> None:
         self.model, self.batch_size, self.dtype = model, batch_size, dtype
-
-    def predict(self, texts: Iterable[str | bytes]) -> np.ndarray:
-        """Labels [texts]."""
-        probe = self._decider()
-        blocks = [probe.predict(block) for block in self._iter_features(texts, probe)]
-        return np.concatenate(blocks) if blocks else as_label_array(probe.classes)[:0]
-
-    def predict_proba(self, texts: Iterable[str | bytes]) -> np.ndarray:
-        """Probabilities, float32 [texts, classes], in the order of `classes_`; each row sums to 1."""
-        probe = self._decider()
-        blocks = [probe.predict_proba(block) for block in self._iter_features(texts, probe)]
-        return np.concatenate(blocks) if blocks else np.zeros((0, len(probe.classes)), np.float32)
-
-    def decision_function(self, texts: Iterable[str | bytes]) -> np.ndarray:
-        """Scores, float32: [texts] for two classes (above 0: `classes_[1]`), else [texts, classes]."""
-        probe = self._decider()
-        blocks = [probe.decision_function(block) for block in self._iter_features(texts, probe)]
-        shape = (0,) if len(probe.classes) == 2 else (0, len(probe.classes))
-        return np.concatenate(blocks) if blocks else np.zeros(shape, np.float32)
-
-    def iter_predict(self, texts: Iterable[str | bytes], window: int | None = None) -> Iterator[Prediction]:
-        """Answers for a stream of texts, in order, in memory that does not grow with their number.
-
-        Args:
-            texts: any iterable; it is read a window ahead of the answers.
-            window: most texts that are read and sorted together; None chooses by the width of the model.
-        """
-        probe = self._decider()
-        place = {label: position for position, label in enumerate(probe.classes)}
-        return (
-            Prediction(label, float(row[place[label]]), row)
-            for block in self._iter_features(texts, probe, window)
-            for label, row in zip(probe.predict(block).tolist(), probe.predict_proba(block))
-        )
 
     def trace(self, text: str | bytes, unit: int | None = None, label: Any = None, follow: str | None = None) -> Trace:
         """The sentiment after every byte of a text of any length; see `lbzoo.trace`.

@@ -8,6 +8,7 @@ from typing import Any, Union
 import numpy as np
 
 from lbzoo.errors import ConfigError, TextError
+from lbzoo.text.clean import Text, as_texts
 
 Label = Union[str, int, bool, float]
 NEGATIVE, POSITIVE = "negative", "positive"  # of sentiment
@@ -38,6 +39,21 @@ def label_list(labels: Iterable[Any], what: str = "labels") -> list[Label]:
         shown = ", ".join(sorted(f"{kind.__name__} {name!r}" for kind, name in first.items()))
         raise TextError(f"{what} must all be of one type. Received: {shown}.")
     return names
+
+
+def texts_and_labels(texts: Iterable[Text], labels: Iterable[Any], what: str = "") -> tuple[list[Text], list[Label]]:
+    """Texts and labels as lists of equal length; `what` stands before the two words in an error.
+
+    Raises:
+        TextError: something that is no text or no label.
+        ConfigError: no labels, or another number of them than of texts.
+    """
+    found, names = list(as_texts(texts)), label_list(labels, f"{what}labels")
+    if len(found) != len(names):
+        raise ConfigError(
+            f"{what}texts and {what}labels differ in length. Received: {len(found)} texts, {len(names)} labels."
+        )
+    return found, names
 
 
 def encode_labels(names: Sequence[Label], classes: Sequence[Label] | None = None) -> tuple[list[Label], np.ndarray]:

@@ -21,6 +21,7 @@ from lbzoo.errors import ConfigError
 from lbzoo.states import check_options
 from lbzoo.transfer.labels import Label, as_label_array, encode_labels, label_list
 
+LINKS = ("logistic", "softmax")
 C_GRID = tuple(2.0**power for power in range(-8, 1))
 SEED = 42
 _BLOCK = 2048  # rows that are widened to float64 at a time
@@ -38,6 +39,8 @@ class Probe:
         C: inverse strength of the penalty, None where the weights come from elsewhere.
         meta: anything else worth keeping, as JSON values; `fit_probe` records the protocol's figures here.
         spread: standard deviation of each feature on the training data, float32 [features], or None.
+        link: how the scores of three or more classes become probabilities: "logistic", each class against the rest,
+            scaled to sum to 1, as `fit_probe` fits them; or "softmax". With two classes both are the logistic.
 
     Raises:
         ConfigError: shapes that do not fit, numbers that are not finite, unknown options.
@@ -52,6 +55,7 @@ class Probe:
     C: float | None = None
     meta: dict[str, Any] = dataclasses.field(default_factory=dict)
     spread: np.ndarray | None = None
+    link: str = "logistic"
 
     def __post_init__(self) -> None:
         coef, intercept = _numbers("coef", self.coef), np.atleast_1d(_numbers("intercept", self.intercept))
@@ -69,6 +73,8 @@ class Probe:
         if spread is not None and (spread.shape != coef.shape[1:] or (spread < 0).any()):
             raise ConfigError(f"spread must be [{coef.shape[1]}], not negative. Received: shape {list(spread.shape)}.")
         check_options(state=self.state, pool=self.pool, tanh=self.tanh)
+        if self.link not in LINKS:
+            raise ConfigError(f"link must be {' or '.join(LINKS)}. Received: {self.link!r}.")
         C = self.C
         if C is not None:
             number = not isinstance(C, bool) and isinstance(C, (int, float, np.number))
@@ -124,13 +130,14 @@ class Probe:
     def predict_proba(self, features: Any) -> np.ndarray:
         """Probabilities in the order of `classes`, float32 [rows, classes]; each row sums to 1.
 
-        Two classes: the logistic of the score. More: one logistic per class against the rest, scaled to sum to 1.
+        Two classes: the logistic of the score. More: what `link` says.
         """
         scores = self._scores(features)
         if scores.ndim == 1:
             scores = np.stack([-scores, scores], axis=1)
         # log of the logistic, so that scores far below zero still compare instead of becoming 0 / 0
-        logs = -np.logaddexp(0, -scores)
+        softmax = self.link == "softmax" and len(self.classes) > 2
+        logs = scores if softmax else -np.logaddexp(0, -scores)
         shares = np.exp(logs - logs.max(axis=1, keepdims=True))
         return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
 

@@ -18,6 +18,7 @@ from lbzoo.transfer.probe import Probe
 
 FORMAT = 1
 _KEYS = ("format", "classes", "class_type", "features", "state", "pool", "tanh", "C", "meta")
+_OPTIONAL = ("link",)  # written where it isn't the default, so that an older lbzoo still reads all the others
 _TYPES = {"str": str, "int": int, "bool": bool, "float": float}
 
 
@@ -40,6 +41,8 @@ def save(probe: Probe, folder: str | os.PathLike) -> Path:
         "C": probe.C,
         "meta": probe.meta,
     }
+    if probe.link != "logistic":
+        values["link"] = probe.link
     try:
         text = json.dumps(values, indent=2, allow_nan=False) + "\n"
     except (TypeError, ValueError) as error:
@@ -63,10 +66,10 @@ def load(folder: str | os.PathLike) -> Probe:
     values = read_json(path)
     if not isinstance(values, dict):
         raise CheckpointError(f"{path} must hold one JSON object. Received: {type(values).__name__}.")
-    unknown, missing = sorted(set(values) - set(_KEYS)), [key for key in _KEYS if key not in values]
+    unknown, missing = sorted(set(values) - {*_KEYS, *_OPTIONAL}), [key for key in _KEYS if key not in values]
     if unknown or missing:
         wrong = f"unknown keys {', '.join(map(repr, unknown))}" if unknown else f"no {', '.join(map(repr, missing))}"
-        raise CheckpointError(f"{path} has {wrong}. Known: {', '.join(_KEYS)}.")
+        raise CheckpointError(f"{path} has {wrong}. Known: {', '.join((*_KEYS, *_OPTIONAL))}.")
     if type(values["format"]) is not int or values["format"] != FORMAT:
         raise CheckpointError(
             f"{path} has format {values['format']!r}; this lbzoo reads {FORMAT}. Was it written by a newer one?"
@@ -79,7 +82,7 @@ def load(folder: str | os.PathLike) -> Probe:
             f"Received: {classes!r}."
         )
     tensors = _tensors(folder / PROBE_WEIGHTS)
-    options = {name: values[name] for name in ("state", "pool", "tanh", "C", "meta")}
+    options = {name: values[name] for name in ("state", "pool", "tanh", "C", "meta", *_OPTIONAL) if name in values}
     try:
         probe = Probe(classes=classes, **tensors, **options)
     except LbzooError as error:

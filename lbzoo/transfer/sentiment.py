@@ -14,15 +14,14 @@ from sklearn.base import BaseEstimator, ClassifierMixin
 from lbzoo.errors import ConfigError
 from lbzoo.registry import DEFAULT_MODEL
 from lbzoo.states import BATCH_SIZE
-from lbzoo.text.clean import as_texts
 from lbzoo.transfer.inference import SentimentInference
-from lbzoo.transfer.labels import Label, as_label_array, label_list
+from lbzoo.transfer.labels import as_label_array, texts_and_labels
 from lbzoo.transfer.probe import SEED, fit_probe, hold_out
 
 HOLD_OUT = 0.1  # of each class, where no dev data is given
 
 
-class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
+class SentimentClassifier(SentimentInference, ClassifierMixin, BaseEstimator):
     """A scikit-learn classifier of texts on a frozen checkpoint.
 
     It decides by the first of these that there is; `decides_by` says which:
@@ -86,8 +85,8 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
         """
         if (dev_texts is None) != (dev_labels is None):
             raise ConfigError("dev_texts and dev_labels come together. Received: one of them.")
-        texts, names = _pairs(texts, labels)
-        dev = None if dev_texts is None else _pairs(dev_texts, dev_labels, "dev ")
+        texts, names = texts_and_labels(texts, labels)
+        dev = None if dev_texts is None else texts_and_labels(dev_texts, dev_labels, "dev ")
         kept, held = hold_out(names, HOLD_OUT, SEED)
         if len(set(names)) < 2 or (dev is None and not len(held)):
             raise ConfigError(
@@ -113,20 +112,6 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
                 stacklevel=2,
             )
         return self
-
-    def score(self, texts: Iterable[str | bytes], labels: Iterable[Any], sample_weight: Any = None) -> float:
-        """Accuracy (0 to 1).
-
-        Raises:
-            ConfigError: another number of labels than texts, or none that the classifier knows.
-        """
-        texts, names = _pairs(texts, labels)
-        if names and not set(names) & set(self.classes_.tolist()):
-            raise ConfigError(
-                f"the labels must be among {', '.join(map(repr, self.classes_.tolist()))}. Received: {names[0]!r} ..."
-            )
-        predicted = self.predict(texts).tolist()
-        return float(np.average([a == b for a, b in zip(predicted, names)], weights=sample_weight))
 
     def save(self, folder: str | os.PathLike, dtype: str = "float32") -> Path:
         """Write the checkpoint with the probe in use; `SentimentClassifier(folder)` reads it back.
@@ -172,13 +157,3 @@ class SentimentClassifier(ClassifierMixin, SentimentInference, BaseEstimator):
 
     def __sklearn_is_fitted__(self) -> bool:
         return True  # a checkpoint comes with its probe or unit; `decides_by` raises where it does not
-
-
-def _pairs(texts: Iterable[Any], labels: Iterable[Any], what: str = "") -> tuple[list[str | bytes], list[Label]]:
-    """Texts and labels as lists of equal length."""
-    found, names = list(as_texts(texts)), label_list(labels, f"{what}labels")
-    if len(found) != len(names):
-        raise ConfigError(
-            f"{what}texts and {what}labels differ in length. Received: {len(found)} texts, {len(names)} labels."
-        )
-    return found, names
