@@ -26,14 +26,22 @@ ROWS, INF = 16, float("inf")
 class Run:
     """A small network, its update and its compiled step on the replicas of one strategy."""
 
-    def __init__(self, strategy: tf.distribute.Strategy, accumulate: int = 1) -> None:
+    def __init__(self, strategy: tf.distribute.Strategy, accumulate: int = 1, reduce_dtype: str = "float32") -> None:
         self.strategy, rng = strategy, np.random.default_rng(0)
         with strategy.scope():
             self.w = tf.Variable(rng.normal(0, 0.5, (8, 6)).astype(np.float32), name="w")
             self.v = tf.Variable(rng.normal(0, 0.5, (6,)).astype(np.float32), name="v")
             optimizer = adam(1e-2)
+        loss_scale = LossScaleConfig(start=1.0) if reduce_dtype == "float16" else LossScaleConfig()
         self.update = Update(
-            [self.w, self.v], optimizer, LinearDecay(1e-2, 50), 0.5, strategy, LossScaleConfig(), accumulate
+            [self.w, self.v],
+            optimizer,
+            LinearDecay(1e-2, 50),
+            0.5,
+            strategy,
+            loss_scale,
+            accumulate,
+            reduce_dtype,
         )
         self.step = tf.function(lambda x, y, poison: self.update(self._loss, x, y, poison)[:2])
 
@@ -88,8 +96,18 @@ def one_bad_gradient(strategy) -> dict:
     return found
 
 
-def trajectory(strategy, accumulate: int = 1) -> dict:
-    run = Run(strategy, accumulate)
+def overflow_on_the_way(strategy) -> dict:
+    """Finite in float32 on each replica, beyond float16 on the second."""
+    run = Run(strategy, reduce_dtype="float16")
+    before = run.everything()
+    run.do(*batch(0), [1.0, 1e6])
+    found = {"unchanged": before == run.everything(), "skipped_by": int(run.update.skipped_by.numpy())}
+    run.do(*batch(0), [1.0, 1.0])
+    return {**found, "iterations": int(run.update.optimizer.iterations.numpy())}
+
+
+def trajectory(strategy, accumulate: int = 1, reduce_dtype: str = "float32") -> dict:
+    run = Run(strategy, accumulate, reduce_dtype)
     scalars = [run.do(*batch(t), [1.0] * strategy.num_replicas_in_sync) for t in range(8)]
     return {"scalars": scalars, "w": run.w.numpy().tolist(), "v": run.v.numpy().tolist()}
 
@@ -105,6 +123,10 @@ def main() -> None:
         "two": trajectory(two),
         "two accumulated": trajectory(two, 4),
         "one accumulated": trajectory(one, 8),
+        "two in float16": trajectory(two, reduce_dtype="float16"),
+        "two in bfloat16": trajectory(two, reduce_dtype="bfloat16"),
+        "one in bfloat16": trajectory(one, reduce_dtype="bfloat16"),
+        "overflow": overflow_on_the_way(two),
     }
     json.dump(results, sys.stdout)
 

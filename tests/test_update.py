@@ -95,6 +95,11 @@ def test_an_overflow_halves_the_scale_and_changes_nothing_else():
     assert float(update.scaler.value) == 2 and int(update.optimizer.iterations) == 3 and int(update.skipped) == 3
 
 
+def test_an_unknown_dtype_of_the_gradients_on_their_way_is_refused():
+    with pytest.raises(ConfigError, match="float32, float16, bfloat16. Received: reduce_dtype='int8'"):
+        small_update(reduce_dtype="int8")
+
+
 def test_ten_skips_in_a_row_name_the_step_the_worker_and_the_scale():
     variable, update = small_update(loss_scale=LossScaleConfig())
     step = squares_step(update, variable)

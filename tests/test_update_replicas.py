@@ -39,3 +39,18 @@ def test_ten_in_a_row_name_the_step_and_the_replica(results):
 def test_replicas_and_micro_batches_equal_one_large_batch(results, other):
     for key in ("scalars", "w", "v"):
         np.testing.assert_allclose(results[other][key], results["one"][key], rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("other, tolerance", [("two in float16", 1e-3), ("two in bfloat16", 1e-2)])
+def test_gradients_that_travel_in_half_the_bytes_lose_that_precision_and_no_more(results, other, tolerance):
+    for key in ("scalars", "w", "v"):
+        np.testing.assert_allclose(results[other][key], results["two"][key], rtol=tolerance, atol=tolerance)
+    assert np.abs(np.subtract(results[other]["w"], results["two"]["w"])).max() > 1e-7  # they did travel so
+
+
+def test_one_replica_sends_nothing_and_rounds_nothing(results):
+    assert results["one in bfloat16"] == results["one"]
+
+
+def test_what_overflows_on_the_way_is_skipped_and_its_replica_named(results):
+    assert results["overflow"] == {"unchanged": True, "skipped_by": 1, "iterations": 1}

@@ -19,6 +19,7 @@ from lbzoo.optimizers.loss_scale import LossScale, LossScaleConfig
 
 # fn(*inputs) -> (loss to differentiate, the mean over the rows it was given; whatever else the caller wants back)
 LossFunction = Callable[..., Tuple[tf.Tensor, Any]]
+REDUCE_DTYPES = ("float32", "float16", "bfloat16")
 
 
 @dataclasses.dataclass
@@ -36,9 +37,12 @@ class Update:
         strategy: tf.distribute strategy; None for the current one.
         loss_scale: for mixed_float16; None leaves the loss as it is.
         accumulate: micro-batches a step on each replica; the rows of every input must divide by it.
+        reduce_dtype: in which gradients travel between replicas and are summed there. float16, as in the published
+            mLSTM runs, and bfloat16 halve the bytes; each rounds, and what overflows float16 skips the step.
 
     Raises:
-        ConfigError: a negative limit, no micro-batch, or (when traced) a variable that the loss does not depend on.
+        ConfigError: a negative limit, no micro-batch, an unknown `reduce_dtype`, or (when traced) a variable that the
+            loss does not depend on.
     """
 
     variables: Sequence[tf.Variable]
@@ -48,12 +52,17 @@ class Update:
     strategy: Optional[tf.distribute.Strategy] = None
     loss_scale: Optional[LossScaleConfig] = None
     accumulate: int = 1
+    reduce_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         if not (self.clip_norm >= 0 and self.accumulate >= 1):
             raise ConfigError(
                 f"an update needs clip_norm >= 0 and accumulate >= 1. "
                 f"Received: clip_norm={self.clip_norm}, accumulate={self.accumulate}."
+            )
+        if self.reduce_dtype not in REDUCE_DTYPES:
+            raise ConfigError(
+                f"gradients travel in one of {', '.join(REDUCE_DTYPES)}. Received: reduce_dtype={self.reduce_dtype!r}."
             )
         self.strategy = self.strategy or tf.distribute.get_strategy()
         once = dict(trainable=False, dtype=tf.int64, aggregation=tf.VariableAggregation.ONLY_FIRST_REPLICA)
@@ -113,10 +122,7 @@ class Update:
         loss, grads, extra = accumulated(micro, inputs, self.accumulate)
         faulty = tf.ones([1])
         if replicas > 1:
-            sound = tf.math.is_finite(loss) & tf.math.is_finite(tf.linalg.global_norm(grads))
-            mark = tf.one_hot(context.replica_id_in_sync_group, replicas, tf.where(sound, 0.0, 1.0), 0.0)
-            *grads, told = context.all_reduce("sum", [*grads, tf.concat([loss[None], mark], 0)])
-            loss, faulty = told[0], told[1:]
+            loss, faulty, grads = self._sum(context, loss, grads)
         parts = replicas * self.accumulate
         if parts > 1 or scale is not None:
             factor = 1.0 / (parts if scale is None else parts * scale)
@@ -125,6 +131,19 @@ class Update:
         if self.clip_norm:
             grads, _ = tf.clip_by_global_norm(grads, self.clip_norm, use_norm=norm)
         return loss, norm, tf.math.is_finite(norm) & tf.math.is_finite(loss), faulty, grads, extra
+
+    def _sum(self, context: Any, loss: tf.Tensor, grads: List[tf.Tensor]):
+        """Over the replicas -> (sum of the losses, faulty [replicas]: 1 where a replica's own was not finite, sums)."""
+        grads = [tf.cast(g, self.reduce_dtype) for g in grads]
+        norm = tf.linalg.global_norm([tf.cast(g, tf.float32) for g in grads])
+        sound = tf.math.is_finite(loss) & tf.math.is_finite(norm)
+        replica, replicas = context.replica_id_in_sync_group, context.num_replicas_in_sync
+        told = tf.concat([loss[None], tf.one_hot(replica, replicas, tf.where(sound, 0.0, 1.0), 0.0)], 0)
+        if self.reduce_dtype == "float32":  # one message
+            *grads, told = context.all_reduce("sum", [*grads, told])
+        else:
+            told, grads = context.all_reduce("sum", told), context.all_reduce("sum", grads)
+        return told[0], told[1:], [tf.cast(g, tf.float32) for g in grads]
 
     def _differentiate(self, loss_function: LossFunction, inputs: Tuple[Any, ...], scale: Optional[tf.Tensor]):
         """One micro-batch -> (loss float32, gradients of the scaled loss, dense float32, extra)."""
