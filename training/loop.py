@@ -55,7 +55,8 @@ def run(
         How it ended; not complete if it stopped early (time, SIGTERM), saved.
 
     Raises:
-        TrainingError: the folder belongs to another configuration, or too many steps were skipped.
+        TrainingError: the folder belongs to another configuration, none of its checkpoints can be restored, a
+            checkpoint cannot be written, or too many steps were skipped.
     """
     folder.mkdir(parents=True, exist_ok=True)
     changed = _changes(folder / "config.json", config)
@@ -65,14 +66,10 @@ def run(
             f"folder, delete that one, or say --accept-changes to go on from its last checkpoint under this one."
         )
     commit = checkpoints.restore()
-    if changed and commit is None and any(folder.glob("step-*")):
-        raise TrainingError(
-            f"no checkpoint in {folder} fits the new configuration: {', '.join(changed)} differ. "
-            f"Choose another --run folder; --set init_from=FOLDER starts from an exported checkpoint's weights."
-        )
     if watch.writes:
         with replaced_file(folder / "config.json") as aside:
             aside.write_text(json.dumps(config, indent=1) + "\n")
+    checkpoints.require_room()
     start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
     asked = _stop_flag()
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
