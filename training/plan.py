@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import math
-from typing import Tuple
+from typing import Any, Tuple
 
 import numpy as np
 
 from lbzoo.errors import ConfigError
-from lbzoo.models.config import MLSTMConfig
 from lbzoo.optimizers.schedules import SCHEDULES, LinearDecay, scaled_rate, warmup_steps
 from training.recipes import RunConfig
 
@@ -49,18 +48,23 @@ def micro_batches(config: RunConfig, replicas: int = 1) -> int:
     Raises:
         ConfigError: the rows do not divide.
     """
-    share, rest = divmod(config.data.rows, replicas)
-    micro = min(config.micro_rows or share, share)
+    return divided(config.data.rows, config.micro_rows, replicas)
+
+
+def divided(rows: int, micro_rows: int, replicas: int, group: str = "data.") -> int:
+    """`micro_batches` of a batch of `rows`; `group` is where its setting stands, for the error."""
+    share, rest = divmod(rows, replicas)
+    micro = min(micro_rows or share, share)
     if rest or micro < 1 or share % micro:
         raise ConfigError(
             f"the rows of a batch divide evenly over the devices, and those of a device into micro-batches. Received: "
-            f"data.rows={config.data.rows}, {replicas} devices, micro_rows={config.micro_rows}. Change one of them."
+            f"{group}rows={rows}, {replicas} devices, micro_rows={micro_rows}. Change one of them."
         )
     return share // micro
 
 
-def parameters(model: MLSTMConfig) -> int:
-    """How many trained numbers the language model has."""
+def parameters(model: Any) -> int:
+    """How many trained numbers a model of that configuration has."""
     return sum(math.prod(shape) for shape in model.shapes().values())
 
 
@@ -118,13 +122,14 @@ def describe(name: str, config: RunConfig, steps_per_epoch: int = 0) -> str:
     points = np.unique(np.linspace(0, config.steps - 1, 10).round().astype(int))
     lines += [f"  step {point + 1:>10,}  rate {float(rates(point)):.4e}" for point in points]
     lines.append(
-        f"memory per device, estimated: {_size(weights + rows)}, of which {_size(weights)} for the weights, their "
-        f"gradient and Adam's moments, and {_size(rows)} for {data.rows // pieces:,} rows at once"
+        f"memory per device, estimated: {size(weights + rows)}, of which {size(weights)} for the weights, their "
+        f"gradient and Adam's moments, and {size(rows)} for {data.rows // pieces:,} rows at once"
     )
     return "\n".join(lines + [f"warning: {text}" for text in warnings(config)])
 
 
-def _size(count: int) -> str:
+def size(count: int) -> str:
+    """Bytes as a person reads them."""
     return f"{count / GIB:.2f} GiB" if count >= GIB / 10 else f"{count / 2**20:.1f} MiB"
 
 
