@@ -17,7 +17,8 @@ _HOMES = {
     ),
     "lbzoo.features": "FeatureExtractor",
     "lbzoo.loading": "checkpoint_folder load",
-    "lbzoo.models.config": "MLSTMConfig",
+    "lbzoo.models.bert": "BertClassifier BertEncoder BertForMaskedLM BertForPreTraining BertRegressor",
+    "lbzoo.models.config": "BertConfig MLSTMConfig",
     "lbzoo.models.mlstm": "MLSTM MLSTMLanguageModel",
     "lbzoo.registry": "DEFAULT_MODEL info list_models",
     "lbzoo.transfer.sentiment": "SentimentClassifier",
@@ -26,6 +27,12 @@ _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.s
 
 __all__ = [  # tests/test_import.py holds it equal to _HOMES
     "DEFAULT_MODEL",
+    "BertClassifier",
+    "BertConfig",
+    "BertEncoder",
+    "BertForMaskedLM",
+    "BertForPreTraining",
+    "BertRegressor",
     "CheckpointError",
     "ConfigError",
     "DownloadError",
@@ -64,7 +71,8 @@ if TYPE_CHECKING:
     )
     from lbzoo.features import FeatureExtractor
     from lbzoo.loading import checkpoint_folder, load
-    from lbzoo.models.config import MLSTMConfig
+    from lbzoo.models.bert import BertClassifier, BertEncoder, BertForMaskedLM, BertForPreTraining, BertRegressor
+    from lbzoo.models.config import BertConfig, MLSTMConfig
     from lbzoo.models.mlstm import MLSTM, MLSTMLanguageModel
     from lbzoo.registry import DEFAULT_MODEL, info, list_models
     from lbzoo.transfer.sentiment import SentimentClassifier

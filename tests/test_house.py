@@ -40,7 +40,7 @@ LAYERS = (
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 UPWARDS = {  # what a person looks for on the object at hand
-    ("lbzoo/models/mlstm.py", "lbzoo.checkpoint"),  # model.save_pretrained
+    ("lbzoo/models/base.py", "lbzoo.checkpoint"),  # model.save_pretrained
     ("lbzoo/checkpoint.py", "lbzoo.transfer.probe"),  # load_probe
 }
 

@@ -9,16 +9,15 @@ logits_t = h_t Wout + bout
 
 from __future__ import annotations
 
-import copy
 import dataclasses
-from pathlib import Path
 from typing import Any, Mapping, Optional, Tuple, Union
 
 import numpy as np
 import tensorflow as tf
 
-from lbzoo._keras import Layer, Model, add_weight
+from lbzoo._keras import Layer, add_weight
 from lbzoo.errors import ConfigError
+from lbzoo.models.base import ZooModel
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.models.mlstm_kernel import State, fast_scan, plain_scan
 
@@ -163,7 +162,7 @@ class MLSTM(Layer):
         return tf.transpose(ids), tx, tm, wh, wmh, c, h, steps(mask), keep
 
 
-class MLSTMLanguageModel(Model):
+class MLSTMLanguageModel(ZooModel):
     """An mLSTM and, where `config.output` says so, a linear layer that predicts the next token.
 
     Args:
@@ -191,12 +190,6 @@ class MLSTMLanguageModel(Model):
         shapes = {name: shape for name, shape in config.shapes().items() if name in OUTPUT}
         self._output = {k: add_weight(self, k, s, None if start is None else start[k]) for k, s in shapes.items()}
         self.built = True
-
-    def __setattr__(self, name: str, value: Any) -> None:
-        if name == "card":  # Keras would wrap its dicts and lists into ones that are not JSON values any more
-            object.__setattr__(self, name, value)
-        else:
-            super().__setattr__(name, value)
 
     def named_weights(self) -> dict[str, tf.Variable]:
         """Every variable by the name that checkpoint files use, in a fixed order."""
@@ -256,16 +249,6 @@ class MLSTMLanguageModel(Model):
         weights = {name: variable.numpy() for name, variable in self.named_weights().items()}
         form = (self.config, self.text, self.card, self.mlstm.kernel, self.mlstm.dtype_policy.name)
         return _rebuilt, (*form, weights)
-
-    def __deepcopy__(self, memo: dict) -> "MLSTMLanguageModel":
-        rebuild, arguments = self.__reduce__()
-        return rebuild(*copy.deepcopy(arguments, memo))
-
-    def save_pretrained(self, folder: Union[str, Path], **options: Any) -> Path:
-        """Write a checkpoint folder; options as in `lbzoo.checkpoint.save`."""
-        from lbzoo.checkpoint import save
-
-        return save(self, folder, **options)
 
 
 def _rebuilt(
