@@ -6,22 +6,34 @@ Only the command line calls this; the library leaves logging, warnings and the e
 from __future__ import annotations
 
 import contextlib
+import functools
 import importlib.metadata
 import logging
 import os
-import re
+import subprocess
 import sys
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Callable
 
 from lbzoo.errors import MissingPartError
 
-# What the C++ side of TensorFlow 2.15 says while it is imported on a healthy machine, some of it at level ERROR
-_NOISE = re.compile(
-    rb"Unable to register cu\w+ factory|oneDNN custom operations are on|Could not find cuda drivers|"
-    rb"TF-TRT Warning|This TensorFlow binary is optimized|^To enable the following instructions"
+# What the C++ side of TensorFlow 2.15 says on a healthy machine while it is imported, and when it first compiles a
+# function, some of it at level ERROR
+_NOISE = (
+    r"Unable to register cu\w+ factory|oneDNN custom operations are on|Could not find cuda drivers|"
+    r"TF-TRT Warning|This TensorFlow binary is optimized|^To enable the following instructions|"
+    r"All log messages before absl::InitializeLog|Compiled cluster using XLA|SetPriority unimplemented"
 )
+_FILTER = """
+import os, re, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+noise = re.compile(sys.argv[1].encode())
+for line in sys.stdin.buffer:
+    if not noise.search(line):
+        os.write(1, line)
+"""
+_quiet = False  # whether import_tensorflow held noise back
 
 
 def debugging() -> bool:
@@ -88,6 +100,8 @@ def import_tensorflow() -> None:
         _require_old_numpy()
     if "tensorflow" in sys.modules or debugging() or "TF_CPP_MIN_LOG_LEVEL" in os.environ:
         return
+    global _quiet
+    _quiet = True
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "2"  # errors stay
     warnings.filterwarnings("ignore", module="tensorflow_addons")  # its notice that it has reached its end of life
     with _noise_filtered():
@@ -108,13 +122,25 @@ def _require_old_numpy() -> None:
         )
 
 
+def quiet_first_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """`function`; its first call, in which TensorFlow compiles, is as quiet as `import_tensorflow` was."""
+    waiting = [_noise_filtered] if _quiet else []
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        with waiting.pop()() if waiting else contextlib.nullcontext():
+            return function(*args, **kwargs)
+
+    return call
+
+
 @contextlib.contextmanager
 def _noise_filtered() -> Iterator[None]:
-    """Standard error through a child process that drops the known lines.
+    """Standard error through another process that drops the known lines.
 
-    A child, not a thread or a file, so that the last words of a process that TensorFlow aborts are still printed.
+    A process, not a thread or a file, so that the last words of a process that TensorFlow aborts are still printed.
     """
-    if not hasattr(os, "fork"):
+    if os.name != "posix" or not sys.executable:
         yield
         return
     try:
@@ -123,31 +149,15 @@ def _noise_filtered() -> Iterator[None]:
     except (OSError, ValueError, AttributeError):  # standard error is closed
         yield
         return
-    read, write = os.pipe()
-    child = os.fork()
-    if not child:
-        _filter(read, write, kept)
-    os.close(read)
-    os.dup2(write, 2)
-    os.close(write)
+    # not a fork: TensorFlow's threads may be running
+    command = [sys.executable, "-I", "-S", "-c", _FILTER, _NOISE]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=kept, stderr=subprocess.DEVNULL)
+    os.dup2(child.stdin.fileno(), 2)
+    child.stdin.close()
     try:
         yield
     finally:
         sys.stderr.flush()
         os.dup2(kept, 2)
         os.close(kept)
-        os.waitpid(child, 0)
-
-
-def _filter(read: int, write: int, out: int) -> None:
-    try:
-        os.close(write)
-        os.close(2)
-        with open(read, "rb") as lines:
-            for line in lines:
-                if not _NOISE.search(line):
-                    os.write(out, line)
-    except BaseException:
-        pass
-    finally:
-        os._exit(0)
+        child.wait()

@@ -30,6 +30,20 @@ def test_noise_is_dropped_and_last_words_are_kept():
     assert done.stderr == "real one\nbetween\nF the processor lacks AVX"
 
 
+def test_the_first_call_is_quiet_and_the_others_are_as_they_are():
+    noise = "I0000 device_compiler.h:186] Compiled cluster using XLA!"
+    code = (
+        "import os\n"
+        "from lbzoo import console\n"
+        "loud = console.quiet_first_call(lambda text: os.write(2, text))\n"
+        "console._quiet = True\n"
+        "quiet = console.quiet_first_call(lambda text: os.write(2, text))\n"
+        f"for say in (loud, quiet, quiet):\n    say(b'{noise}\\n'), say(b'step\\n')\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    assert done.stderr.splitlines() == [noise, "step", "step", noise, "step"]
+
+
 def test_progress_is_for_terminals_only(monkeypatch, capsys):
     assert list(progress([1, 2], "texts")) == [1, 2] and capsys.readouterr().err == ""
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)

@@ -6,8 +6,6 @@ import random
 from pathlib import Path
 
 from lbzoo.text.clean import encode
-from training import teacher
-from training.prepare_sentiment import write_shards
 from training.sources import LABEL_SCORES, Document
 
 _SUBJECTS = ("this camera", "the film", "the battery", "my new kettle", "the second season", "this book", "the sound")
@@ -47,6 +45,9 @@ def documents(count: int = 400, seed: int = 7) -> list[Document]:
 def write(folder: Path) -> Path:
     """Write them as shards with a teacher fitted on them, unless they are there; returns the folder."""
     if not (folder / "index.json").exists():
+        from training import teacher  # scikit-learn, which a run that goes on does without
+        from training.prepare_sentiment import write_shards
+
         made = documents()
         weights, _ = teacher.fit(made)
         folder.parent.mkdir(parents=True, exist_ok=True)
