@@ -2,11 +2,12 @@
 
     config.json          format, architecture, its sizes, text policy, dtype on disk, size and SHA-256 of the rest
     model.safetensors    the weights under our own names, float32 or float16
+    vocab.txt            the word pieces, of a model that reads them
     card.json            what is known about them: data, results, licence, sentiment unit
     probe.json, probe.safetensors    optional: a linear classifier on the states
 
 A folder is written beside its place and moved there whole; every file is verified each time it is read; `config.json`
-picks one of the architectures below by name, and nothing in a folder is ever executed.
+picks one of the architectures in `CONFIGS` by name, and nothing in a folder is ever executed.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from lbzoo.folder import (
     MAX_JSON,
     PROBE,
     PROBE_WEIGHTS,
+    VOCABULARY,
     WEIGHTS,
     VerifiedFolder,
     measure,
@@ -35,20 +37,22 @@ from lbzoo.folder import (
     verify,
     while_still,
 )
-from lbzoo.models.config import CONFIGS, MLSTMConfig
+from lbzoo.models.build import build
+from lbzoo.models.config import Config, architecture_of
 
 __all__ = ["load", "load_card", "load_probe", "measure", "read_folder", "save", "verify", "write"]
 
 if TYPE_CHECKING:
-    from lbzoo.models.mlstm import MLSTMLanguageModel
+    from lbzoo.models.base import ZooModel
+    from lbzoo.text.vocabulary import Vocabulary
     from lbzoo.transfer.probe import Probe
 
-OWN_FILES = (CONFIG, WEIGHTS, CARD, PROBE, PROBE_WEIGHTS)
+OWN_FILES = (CONFIG, WEIGHTS, VOCABULARY, CARD, PROBE, PROBE_WEIGHTS)
 KEPT_FILES = ("README.md", "LICENSE", ".gitattributes")  # people's and the Hub's: carried over on replacement
 
 
 def save(
-    model: MLSTMLanguageModel,
+    model: ZooModel,
     folder: str | os.PathLike,
     card: Mapping[str, Any] | None = None,
     probe: Probe | None = None,
@@ -79,22 +83,25 @@ def save(
         card=model.card if card is None else card,
         probe=probe,
         dtype=dtype,
+        vocabulary=getattr(model, "vocabulary", None),
     )
 
 
 def write(
     folder: str | os.PathLike,
-    config: MLSTMConfig,
+    config: Config,
     text: str,
     tensors: Mapping[str, Any],
     card: Mapping[str, Any] | None = None,
     probe: Probe | None = None,
     dtype: str = "float32",
+    vocabulary: Vocabulary | None = None,
 ) -> Path:
     """`save` for weights that are in no model yet, such as a converter's.
 
     Args:
         tensors: name -> NumPy array of any layout, with the names and shapes of `config.shapes()`.
+        vocabulary: word pieces, for an architecture that reads them.
 
     Raises:
         CheckpointError: see `save`; also tensors that are not those of `config`.
@@ -106,7 +113,7 @@ def write(
     card = {key: value for key, value in (card or {}).items() if key != "revision"}  # of where it was loaded from
     values = {
         "format": FORMAT,
-        "architecture": _architecture(config),
+        "architecture": architecture_of(config),
         "config": config.to_dict(),
         "text": text,
         "dtype": dtype,
@@ -117,6 +124,8 @@ def write(
             for path in kept:
                 shutil.copyfile(path, aside / path.name)  # not its mode: what is read-only cannot be synced
             write_tensors(aside / WEIGHTS, tensors, dtype)
+            if vocabulary is not None:
+                (aside / VOCABULARY).write_bytes(vocabulary.to_bytes())
             (aside / CARD).write_bytes(_json(card, "card"))
             if probe is not None:
                 probe.save(aside)
@@ -134,7 +143,7 @@ def write(
     return Path(folder)
 
 
-def load(folder: str | os.PathLike | VerifiedFolder, weights: bool = True) -> MLSTMLanguageModel:
+def load(folder: str | os.PathLike | VerifiedFolder, weights: bool = True) -> ZooModel:
     """Read a checkpoint folder, every file verified, every tensor accounted for.
 
     Args:
@@ -177,10 +186,8 @@ def load_probe(folder: str | os.PathLike | VerifiedFolder) -> Probe | None:
     return while_still(Path(folder), lambda: _read_probe(verify(folder, skip=(WEIGHTS,))))
 
 
-def _read_model(info: VerifiedFolder, weights: bool) -> MLSTMLanguageModel:
-    from lbzoo.models.mlstm import MLSTMLanguageModel
-
-    model = MLSTMLanguageModel(info.config, info.text, load_card(info), seed=None if weights else 0)
+def _read_model(info: VerifiedFolder, weights: bool) -> ZooModel:
+    model = build(info.config, info.text, load_card(info), _read_vocabulary(info), seed=None if weights else 0)
     if weights:
         from lbzoo.tensors import read_tensors
 
@@ -188,6 +195,14 @@ def _read_model(info: VerifiedFolder, weights: bool) -> MLSTMLanguageModel:
         for name, array in read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype):
             variables[name].assign(array.astype("float32", copy=False))
     return model
+
+
+def _read_vocabulary(info: VerifiedFolder) -> Vocabulary | None:
+    if not info.has(VOCABULARY):
+        return None
+    from lbzoo.text.vocabulary import read_vocabulary
+
+    return read_vocabulary(info.folder / VOCABULARY)
 
 
 def _read_probe(info: VerifiedFolder) -> Probe | None:
@@ -211,13 +226,6 @@ def _json(values: Mapping[str, Any], what: str) -> bytes:
     if len(data) > MAX_JSON:
         raise CheckpointError(f"the {what} must be at most {MAX_JSON} bytes as JSON. Received: {len(data)}.")
     return data
-
-
-def _architecture(config: Any) -> str:
-    for name, kind in CONFIGS.items():
-        if type(config) is kind:
-            return name
-    raise CheckpointError(f"no architecture of lbzoo has this config. Received: {type(config).__name__}.")
 
 
 def _require_replaceable(target: Path) -> list[Path]:

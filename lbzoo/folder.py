@@ -13,11 +13,10 @@ from lbzoo.errors import CheckpointError, ConfigError
 from lbzoo.fields import Fields
 from lbzoo.files import DTYPES, SHA256, brief, mismatch, parse_json, sha256_file, unsafe_path
 from lbzoo.manifest import MAX_FILE_SIZE, FileSpec
-from lbzoo.models.config import CONFIGS, MLSTMConfig
-from lbzoo.text.clean import POLICIES
+from lbzoo.models.config import CONFIGS, TEXTS, Config
 
 FORMAT = 1
-CONFIG, WEIGHTS, CARD = "config.json", "model.safetensors", "card.json"
+CONFIG, WEIGHTS, CARD, VOCABULARY = "config.json", "model.safetensors", "card.json", "vocab.txt"
 PROBE, PROBE_WEIGHTS = "probe.json", "probe.safetensors"
 MAX_JSON = 1 << 20
 T = TypeVar("T")
@@ -29,7 +28,7 @@ class FolderInfo:
 
     folder: Path
     architecture: str
-    config: MLSTMConfig
+    config: Config
     text: str
     dtype: str
     files: tuple[FileSpec, ...]
@@ -105,7 +104,7 @@ def read_folder(folder: str | os.PathLike) -> FolderInfo:
         folder=folder,
         architecture=architecture,
         config=config,
-        text=fields.choice("text", POLICIES),
+        text=fields.choice("text", TEXTS[architecture]),
         dtype=fields.choice("dtype", DTYPES),
         files=_files(fields.fields("files")),
     )

@@ -17,7 +17,7 @@ from lbzoo.manifest import Entry
 
 if TYPE_CHECKING:
     from lbzoo.hub import Located
-    from lbzoo.models.mlstm import MLSTMLanguageModel
+    from lbzoo.models.base import ZooModel
 
 _CARD_FIELDS = (
     "description",
@@ -37,7 +37,7 @@ def load(
     cache: str | os.PathLike | None = None,
     offline: bool | None = None,
     token: str | bool | None = None,
-) -> MLSTMLanguageModel:
+) -> ZooModel:
     """Load a checkpoint.
 
     Args:
@@ -64,9 +64,7 @@ def load(
     return load_with_folder(name_or_folder, weights, cache=cache, offline=offline, token=token)[0]
 
 
-def load_with_folder(
-    name_or_folder: str | os.PathLike, weights: bool = True, **options: Any
-) -> tuple[MLSTMLanguageModel, Path]:
+def load_with_folder(name_or_folder: str | os.PathLike, weights: bool = True, **options: Any) -> tuple[ZooModel, Path]:
     """The model, as `load` gives it, and the folder it was read from, where a probe may lie beside the weights."""
     from lbzoo import checkpoint
 
@@ -141,8 +139,8 @@ def _known(name_or_folder: Any) -> dict[str, Any]:
     return {key: values[key] for key in _CARD_FIELDS if values[key] is not None}
 
 
-def _untrained(entry: Entry) -> MLSTMLanguageModel:
-    from lbzoo.models.mlstm import MLSTMLanguageModel
+def _untrained(entry: Entry) -> ZooModel:
+    from lbzoo.models.build import build
 
     card = {"name": entry.name, "revision": None, "description": f"random start values in the shape of {entry.name}"}
-    return MLSTMLanguageModel(entry.config, text=entry.text, card=card)
+    return build(entry.config, entry.text, card, seed=0)

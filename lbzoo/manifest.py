@@ -15,8 +15,7 @@ from typing import Any, ClassVar, Union
 from lbzoo.errors import ConfigError, ManifestError
 from lbzoo.fields import Fields
 from lbzoo.files import CHECKPOINT_SUFFIXES, SHA1, SHA256, brief, parse_json, unsafe_path
-from lbzoo.models.config import CONFIGS, MLSTMConfig
-from lbzoo.text.clean import POLICIES
+from lbzoo.models.config import CONFIGS, TEXTS, Config, architecture_of
 
 SCHEMA = 1
 MAX_BYTES = 4 << 20
@@ -106,7 +105,7 @@ class Entry:
     name: str
     description: str
     architecture: str
-    config: MLSTMConfig
+    config: Config
     text: str
     sources: tuple[Source, ...]
     files: tuple[FileSpec, ...]
@@ -195,7 +194,7 @@ def _entry(fields: Fields) -> Entry:
         description=fields.text("description"),
         architecture=fields.choice("architecture", CONFIGS),
         config=config,
-        text=fields.choice("text", POLICIES),
+        text=fields.choice("text", TEXTS[architecture_of(config)]),
         sources=sources,
         files=_files(fields, sources),
         license=fields.text("license"),
@@ -214,7 +213,7 @@ def _entry(fields: Fields) -> Entry:
     return entry
 
 
-def _config(fields: Fields) -> MLSTMConfig:
+def _config(fields: Fields) -> Config:
     kind = CONFIGS[fields.choice("architecture", CONFIGS)]
     values = fields.take("config")
     try:

@@ -6,6 +6,7 @@ import dataclasses
 from typing import Any, Callable, Mapping, Optional, Tuple, Union
 
 from lbzoo.errors import ConfigError
+from lbzoo.text.clean import POLICIES
 
 
 @dataclasses.dataclass(frozen=True)
@@ -188,6 +189,22 @@ Config = Union[MLSTMConfig, BertConfig]
 
 # the architectures of config.json and of the manifest; neither chooses a class by an import path
 CONFIGS = {"mlstm": MLSTMConfig, "bert": BertConfig}
+
+# how a text is prepared, by architecture: a policy of bytes, or which WordPiece
+TEXTS = {"mlstm": tuple(POLICIES), "bert": ("uncased", "cased")}
+
+
+def architecture_of(config: Any) -> str:
+    """The name in `CONFIGS` for a configuration.
+
+    Raises:
+        ConfigError: an object of another kind.
+    """
+    for name, kind in CONFIGS.items():
+        if type(config) is kind:
+            return name
+    raise ConfigError(f"no architecture of lbzoo has this config. Received: {type(config).__name__}.")
+
 
 _BERT_SIZES = (
     *("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size"),
