@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from lbzoo.text.batching import batches, chunks, windows
+from lbzoo.text.batching import batches, chunks, shuffled_batches, windows
 
 LENGTHS = st.lists(st.integers(0, 300), min_size=1, max_size=40)
 
@@ -65,3 +65,24 @@ def test_calls_are_few():
     assert len(list(chunks(np.array([1 << 20]), 256))) == 4096
     assert len(list(chunks(np.array(range(300, 44, -2)), 256))) <= 10
     assert list(chunks(np.array([], int), 64)) == [] and list(chunks(np.array([0, 0]), 64)) == []
+
+
+@given(LENGTHS, st.integers(1, 9), st.integers(0, 3))
+def test_training_batches_hold_every_text_once_and_none_is_a_scrap(lengths, batch_size, seed):
+    found = list(shuffled_batches(lengths, batch_size, np.random.default_rng(seed)))
+    assert sorted(np.concatenate(found).tolist()) == list(range(len(lengths)))
+    sizes = {len(batch) for batch in found}
+    assert max(sizes) <= batch_size and max(sizes) - min(sizes) <= 1
+    again = shuffled_batches(lengths, batch_size, np.random.default_rng(seed))
+    assert all(np.array_equal(a, b) for a, b in zip(found, again))
+
+
+def test_training_batches_are_of_equal_length_and_in_another_order_each_time():
+    rng = np.random.default_rng(0)
+    lengths = rng.permutation(2000)
+    first, second = (list(shuffled_batches(lengths, 10, rng)) for _ in range(2))
+    assert not np.array_equal(np.concatenate(first), np.concatenate(second))
+    spread = [np.ptp(lengths[batch]) for batch in first]
+    assert np.mean(spread) < 100  # of 2000
+    means = [lengths[batch].mean() for batch in first]
+    assert np.corrcoef(means, range(len(means)))[0, 1] ** 2 < 0.05  # short ones do not come first

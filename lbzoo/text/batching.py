@@ -11,6 +11,7 @@ from typing import Iterable, Iterator, Sequence, Tuple
 
 import numpy as np
 
+_SORTED = 50  # batches whose texts are sorted by length together
 _SHORT = 32  # steps; below that the overhead of a call costs more than the rows that are over
 
 
@@ -36,6 +37,20 @@ def batches(lengths: Sequence[int], batch_size: int) -> Iterator[np.ndarray]:
     order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
     for start in range(0, len(order), batch_size):
         yield order[start : start + batch_size]
+
+
+def shuffled_batches(lengths: Sequence[int], batch_size: int, rng: np.random.Generator) -> Iterator[np.ndarray]:
+    """Index arrays of one pass for training: every text once, in random order, batch mates about equally long.
+
+    The texts are spread evenly: batches differ by one text at most, so that none is a scrap of one or two texts whose
+    gradient would count as much as that of a whole batch.
+    """
+    count = -(-len(lengths) // batch_size)
+    shuffled, lengths = rng.permutation(len(lengths)), np.asarray(lengths)
+    stretches = np.array_split(shuffled, max(count // _SORTED, 1))  # sorted by length in themselves only
+    order = np.concatenate([stretch[np.argsort(lengths[stretch], kind="stable")] for stretch in stretches])
+    batches = np.array_split(order, count)
+    return (batches[i] for i in rng.permutation(count))
 
 
 def chunks(lengths: np.ndarray, chunk_size: int) -> Iterator[Tuple[int, int, int]]:

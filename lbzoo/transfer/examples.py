@@ -1,0 +1,113 @@
+"""What a classifier is trained on, checked: texts with a label and a weight each, as given and as a model reads them.
+
+Weights follow scikit-learn: a row of weight 2 counts as two rows, one of weight 0 as none.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Callable
+
+import numpy as np
+
+from lbzoo.errors import ConfigError
+from lbzoo.text.clean import Text
+from lbzoo.transfer.labels import Label, encode_labels, texts_and_labels
+
+
+@dataclasses.dataclass(frozen=True)
+class Examples:
+    """Encoded texts, the positions of their classes, int64 [rows], and their weights, float32 [rows], of mean 1."""
+
+    rows: Sequence[Sequence]
+    targets: np.ndarray
+    weights: np.ndarray
+
+
+@dataclasses.dataclass(frozen=True)
+class LabelledTexts:
+    """Texts, their labels, and their weights above 0, float64 [texts]."""
+
+    texts: list[Text]
+    labels: list[Label]
+    weights: np.ndarray
+
+    def take(self, index: Iterable[int]) -> LabelledTexts:
+        """These rows."""
+        index = list(index)
+        return LabelledTexts([self.texts[i] for i in index], [self.labels[i] for i in index], self.weights[index])
+
+    def encoded(
+        self, encode: Callable[[Text], Sequence], classes: Sequence[Label], class_weights: np.ndarray
+    ) -> Examples:
+        """As a model reads them; ConfigError for a label that is not among the classes."""
+        targets = encode_labels(self.labels, classes)[1]
+        weights = self.weights * class_weights[targets]
+        return Examples([encode(t) for t in self.texts], targets, (weights / weights.mean()).astype(np.float32))
+
+
+def labelled_texts(
+    texts: Iterable[Text], labels: Iterable[Any], sample_weight: Any = None, what: str = ""
+) -> LabelledTexts:
+    """Check what `fit` was given; rows of weight 0 are left out.
+
+    Args:
+        what: stands before the words in an error: "validation ".
+
+    Raises:
+        TextError: something that is no text or no label; names its position.
+        ConfigError: lengths that differ, no rows, weights that are no finite numbers >= 0, or all 0.
+    """
+    texts, labels = texts_and_labels(texts, labels, what)
+    if sample_weight is None:
+        return LabelledTexts(texts, labels, np.ones(len(texts)))
+    weights = np.asarray(sample_weight)
+    if weights.shape != (len(texts),) or weights.dtype.kind not in "fiub":
+        raise ConfigError(
+            f"{what}weights must be one number for each text. Received: shape {list(weights.shape)}, dtype "
+            f"{weights.dtype}, for {len(texts)} texts."
+        )
+    weights = weights.astype(np.float64)
+    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
+        raise ConfigError(f"{what}weights must be finite, not negative and not all 0. Received: {weights[:8]} ...")
+    return LabelledTexts(texts, labels, weights).take(np.flatnonzero(weights))
+
+
+def validation_texts(data: Any) -> LabelledTexts:
+    """`validation_data` of `fit`: (texts, labels) or (texts, labels, weights)."""
+    if not isinstance(data, (tuple, list)) or len(data) not in (2, 3):
+        size = f" of {len(data)}" if hasattr(data, "__len__") else ""
+        raise ConfigError(
+            f"validation_data is (texts, labels) or (texts, labels, weights). Received: {type(data).__name__}{size}."
+        )
+    return labelled_texts(*data, what="validation ")
+
+
+def class_weights(class_weight: Any, classes: Sequence[Label], given: LabelledTexts) -> np.ndarray:
+    """A factor for each class, float64 [classes].
+
+    Args:
+        class_weight: {label: number > 0}, where a class that is not named counts 1; "balanced", inverse to the weight
+            that the class has in `given`; or None.
+
+    Raises:
+        ConfigError: anything else, or a label that is not among the classes.
+    """
+    found = np.ones(len(classes))
+    if class_weight is None:
+        return found
+    if isinstance(class_weight, str) and class_weight == "balanced":
+        held = np.bincount(encode_labels(given.labels, classes)[1], given.weights, len(classes))
+        return given.weights.sum() / (len(classes) * held)
+    if not isinstance(class_weight, Mapping):
+        raise ConfigError(f"class_weight must be a dict, 'balanced' or None. Received: {class_weight!r}.")
+    if class_weight:
+        found[encode_labels(list(class_weight), classes)[1]] = [_factor(each) for each in class_weight.values()]
+    return found
+
+
+def _factor(value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, (int, float, np.number)) or not 0 < value < np.inf:
+        raise ConfigError(f"class_weight must hold numbers > 0. Received: {value!r}.")
+    return float(value)
