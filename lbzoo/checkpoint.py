@@ -5,6 +5,7 @@
     vocab.txt            the word pieces, of a model that reads them
     card.json            what is known about them: data, results, licence, sentiment unit
     probe.json, probe.safetensors    optional: a linear classifier on the states
+    classifier.json      optional: what weights and probe were fine-tuned to answer, see transfer/classifier_file
 
 A folder is written beside its place and moved there whole; every file is verified each time it is read; `config.json`
 picks one of the architectures in `CONFIGS` by name, and nothing in a folder is ever executed.
@@ -23,6 +24,7 @@ from lbzoo.errors import CheckpointError
 from lbzoo.files import brief, replaced_folder
 from lbzoo.folder import (
     CARD,
+    CLASSIFIER,
     CONFIG,
     FORMAT,
     MAX_JSON,
@@ -40,14 +42,14 @@ from lbzoo.folder import (
 from lbzoo.models.build import build
 from lbzoo.models.config import Config, architecture_of
 
-__all__ = ["load", "load_card", "load_probe", "measure", "read_folder", "save", "verify", "write"]
+__all__ = ["load", "load_card", "load_classifier", "load_probe", "measure", "read_folder", "save", "verify", "write"]
 
 if TYPE_CHECKING:
     from lbzoo.models.base import ZooModel
     from lbzoo.text.vocabulary import Vocabulary
     from lbzoo.transfer.probe import Probe
 
-OWN_FILES = (CONFIG, WEIGHTS, VOCABULARY, CARD, PROBE, PROBE_WEIGHTS)
+OWN_FILES = (CONFIG, WEIGHTS, VOCABULARY, CARD, PROBE, PROBE_WEIGHTS, CLASSIFIER)
 KEPT_FILES = ("README.md", "LICENSE", ".gitattributes")  # people's and the Hub's: carried over on replacement
 
 
@@ -57,6 +59,7 @@ def save(
     card: Mapping[str, Any] | None = None,
     probe: Probe | None = None,
     dtype: str = "float32",
+    classifier: Mapping[str, Any] | None = None,
 ) -> Path:
     """Write a checkpoint folder: aside first, read back and compared, then moved into place in one step.
 
@@ -67,6 +70,7 @@ def save(
         card: JSON values about the weights; None takes the model's own.
         probe: linear classifier to ship with the weights.
         dtype: on disk, "float32" or "float16" (half the size; the model computes in float32 either way).
+        classifier: JSON values for `classifier.json`.
 
     Returns:
         The folder.
@@ -84,6 +88,7 @@ def save(
         probe=probe,
         dtype=dtype,
         vocabulary=getattr(model, "vocabulary", None),
+        classifier=classifier,
     )
 
 
@@ -96,6 +101,7 @@ def write(
     probe: Probe | None = None,
     dtype: str = "float32",
     vocabulary: Vocabulary | None = None,
+    classifier: Mapping[str, Any] | None = None,
 ) -> Path:
     """`save` for weights that are in no model yet, such as a converter's.
 
@@ -109,8 +115,9 @@ def write(
     from lbzoo.tensors import write_tensors
 
     target = Path(os.path.realpath(folder))
-    kept = _require_replaceable(target)
+    kept = require_replaceable(target)
     card = {key: value for key, value in (card or {}).items() if key != "revision"}  # of where it was loaded from
+    written = {CARD: card} if classifier is None else {CARD: card, CLASSIFIER: classifier}
     values = {
         "format": FORMAT,
         "architecture": architecture_of(config),
@@ -126,7 +133,8 @@ def write(
             write_tensors(aside / WEIGHTS, tensors, dtype)
             if vocabulary is not None:
                 (aside / VOCABULARY).write_bytes(vocabulary.to_bytes())
-            (aside / CARD).write_bytes(_json(card, "card"))
+            for name, inner in written.items():
+                (aside / name).write_bytes(_json(inner, name.split(".")[0]))
             if probe is not None:
                 probe.save(aside)
             for path in sorted(aside.iterdir()):
@@ -134,7 +142,7 @@ def write(
                     spec = measure(path)
                     values["files"][path.name] = {"size": spec.size, "sha256": spec.sha256}
             (aside / CONFIG).write_bytes(_json(values, "config"))
-            _read_back(aside, card, probe)
+            _read_back(aside, written, probe)
     except OSError as error:
         raise CheckpointError(
             f"the checkpoint {folder} could not be written; what was there is unchanged. Received: "
@@ -186,23 +194,23 @@ def load_probe(folder: str | os.PathLike | VerifiedFolder) -> Probe | None:
     return while_still(Path(folder), lambda: _read_probe(verify(folder, skip=(WEIGHTS,))))
 
 
-def _read_model(info: VerifiedFolder, weights: bool) -> ZooModel:
-    model = build(info.config, info.text, load_card(info), _read_vocabulary(info), seed=None if weights else 0)
-    if weights:
-        from lbzoo.tensors import read_tensors
+def load_classifier(folder: str | os.PathLike | VerifiedFolder) -> Any:
+    """The values of `classifier.json`, verified, or None where the folder has none.
 
+    Raises:
+        CheckpointError: see `verify`.
+    """
+    info = folder if isinstance(folder, VerifiedFolder) else verify(folder, skip=(WEIGHTS,))
+    return read_json(info.folder / CLASSIFIER) if info.has(CLASSIFIER) else None
+
+
+def _read_model(info: VerifiedFolder, weights: bool) -> ZooModel:
+    model = build(info.config, info.text, load_card(info), info.vocabulary(), seed=None if weights else 0)
+    if weights:
         variables = model.named_weights()
-        for name, array in read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype):
+        for name, array in info.tensors():
             variables[name].assign(array.astype("float32", copy=False))
     return model
-
-
-def _read_vocabulary(info: VerifiedFolder) -> Vocabulary | None:
-    if not info.has(VOCABULARY):
-        return None
-    from lbzoo.text.vocabulary import read_vocabulary
-
-    return read_vocabulary(info.folder / VOCABULARY)
 
 
 def _read_probe(info: VerifiedFolder) -> Probe | None:
@@ -228,8 +236,8 @@ def _json(values: Mapping[str, Any], what: str) -> bytes:
     return data
 
 
-def _require_replaceable(target: Path) -> list[Path]:
-    """Refuse to write over what is not a checkpoint of ours; gives the files to carry over."""
+def require_replaceable(target: Path) -> list[Path]:
+    """CheckpointError where `target` is there and no checkpoint of ours; gives the files to carry over."""
     if not target.exists():
         return []
     if not target.is_dir():
@@ -250,8 +258,9 @@ def _require_replaceable(target: Path) -> list[Path]:
     return kept
 
 
-def _read_back(folder: Path, card: Mapping[str, Any], probe: Probe | None) -> None:
+def _read_back(folder: Path, written: Mapping[str, Any], probe: Probe | None) -> None:
     info = verify(folder)
-    if read_json(folder / CARD) != json.loads(json.dumps(card)) or (probe is None) == info.has(PROBE):
+    differs = any(read_json(folder / name) != json.loads(json.dumps(values)) for name, values in written.items())
+    if differs or (probe is None) == info.has(PROBE):
         raise CheckpointError(f"{folder} reads back differently from what was written. Try another disk.")
     load_probe(info)

@@ -1,23 +1,34 @@
-"""Reading a checkpoint folder without building a model: `config.json`, and whether every byte is the right one."""
+"""Reading a checkpoint folder without building a model: `config.json`, and whether every byte is the right one.
+
+A folder of a Hugging Face BERT is read as it is (`convert.hf_bert`): it counts as a checkpoint that states no hashes.
+"""
 
 from __future__ import annotations
 
 import dataclasses
 import glob
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any, Callable, TypeVar
+from typing import TYPE_CHECKING, Any, Callable, TypeVar
 
+from lbzoo.convert.hf_config import is_bert
 from lbzoo.errors import CheckpointError, ConfigError
 from lbzoo.fields import Fields
 from lbzoo.files import DTYPES, SHA256, brief, mismatch, parse_json, sha256_file, unsafe_path
 from lbzoo.manifest import MAX_FILE_SIZE, FileSpec
 from lbzoo.models.config import CONFIGS, TEXTS, Config
 
+if TYPE_CHECKING:
+    import numpy as np
+
+    from lbzoo.convert.hf_bert import HfBert
+    from lbzoo.text.vocabulary import Vocabulary
+
 FORMAT = 1
 CONFIG, WEIGHTS, CARD, VOCABULARY = "config.json", "model.safetensors", "card.json", "vocab.txt"
 PROBE, PROBE_WEIGHTS = "probe.json", "probe.safetensors"
+CLASSIFIER = "classifier.json"
 MAX_JSON = 1 << 20
 T = TypeVar("T")
 
@@ -32,6 +43,32 @@ class FolderInfo:
     text: str
     dtype: str
     files: tuple[FileSpec, ...]
+    foreign: HfBert | None = None  # a folder of Hugging Face, and how it is read
+
+    def check_tensors(self) -> None:
+        """Hold names, shapes and dtype of the weights against `config`; CheckpointError where one does not fit."""
+        if self.foreign is None:  # another's are checked when it is inspected
+            from lbzoo.tensors import check_tensors
+
+            check_tensors(self.folder / WEIGHTS, self.config.shapes(), self.dtype)
+
+    def tensors(self) -> Iterator[tuple[str, np.ndarray]]:
+        """(name, array) one after the other, in the order of `config.shapes()`, strictly those."""
+        if self.foreign is not None:
+            return self.foreign.tensors()
+        from lbzoo.tensors import read_tensors
+
+        return read_tensors(self.folder / WEIGHTS, self.config.shapes(), self.dtype)
+
+    def vocabulary(self) -> Vocabulary | None:
+        """The word pieces, where the folder has some."""
+        if self.foreign is not None:
+            return self.foreign.vocabulary()
+        if not self.has(VOCABULARY):
+            return None
+        from lbzoo.text.vocabulary import read_vocabulary
+
+        return read_vocabulary(self.folder / VOCABULARY)
 
     def has(self, path: str) -> bool:
         """Whether `config.json` lists a file of this path."""
@@ -68,14 +105,12 @@ def verify(
             _require_same(info.folder / spec.path, spec)
             known.add(spec)
     if WEIGHTS not in skip:
-        from lbzoo.tensors import check_tensors
-
-        check_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
+        info.check_tensors()
     return VerifiedFolder(**{field.name: getattr(info, field.name) for field in dataclasses.fields(info)})
 
 
 def read_folder(folder: str | os.PathLike) -> FolderInfo:
-    """Parse and validate `config.json`; reads no other file.
+    """Parse and validate `config.json`; reads no other file, but of a Hugging Face BERT those that it goes on in.
 
     Raises:
         CheckpointError: no folder, no `config.json`, or one that is malformed, huge, of another format version or
@@ -86,6 +121,11 @@ def read_folder(folder: str | os.PathLike) -> FolderInfo:
         raise CheckpointError(f"there is no checkpoint folder here. Received: {str(folder)!r}.{_left_aside(folder)}")
     path = folder / CONFIG
     values = read_json(path)
+    if is_bert(values):
+        from lbzoo.convert.hf_bert import inspect_folder
+
+        found = inspect_folder(folder)
+        return FolderInfo(folder, "bert", found.config, found.text, found.dtype, (), found)
     if isinstance(values, dict) and "format" not in values:
         kind = brief(values.get("model_type") or values.get("architectures") or sorted(values)[:6])
         raise CheckpointError(f"{path} is not of an lbzoo checkpoint: it has no format. Received: {kind}.")

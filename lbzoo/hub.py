@@ -16,14 +16,16 @@ from pathlib import Path
 
 from lbzoo import cache as places
 from lbzoo import hub_client, registry, release
+from lbzoo.convert.hf_config import is_bert
 from lbzoo.errors import CheckpointError, DownloadError
 from lbzoo.files import SHA1, brief, parse_json
-from lbzoo.folder import CONFIG, MAX_JSON, VerifiedFolder, read_folder, verify
+from lbzoo.folder import CONFIG, MAX_JSON, WEIGHTS, VerifiedFolder, read_folder, verify
 from lbzoo.hub_client import HubRequest
 from lbzoo.manifest import REPO, BundledSource, Entry, FileSpec, HubSource, OpenAIRelease, Source
 
 log = logging.getLogger("lbzoo")
 
+HF_FILES = ("config.json", "model.safetensors", "vocab.txt", "tokenizer_config.json", "tokenizer.json")
 _REVISION = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_./-]{0,199}\Z")
 _NOT_ON_NETWORK_FAULTS = ("unreachable", "timeout", "cut", "server", "rate-limit")
 
@@ -105,7 +107,7 @@ def resolve_repo(
     token: str | bool | None = None,
     progress: bool | None = None,
 ) -> Located:
-    """An lbzoo checkpoint repository, `user/repo` or `user/repo@revision`, on this machine.
+    """A repository with an lbzoo checkpoint or a Hugging Face BERT, `user/repo[@revision]`, on this machine.
 
     A branch or tag (default `main`) is resolved to its commit with one request; with a 40-hex commit a cached
     checkpoint costs none. Without a network, the commit that a branch had last is used.
@@ -248,14 +250,37 @@ def _commit(request: HubRequest) -> str:
 
 
 def _files_of(request: HubRequest, config: Path) -> tuple[FileSpec, ...]:
-    """The files that a repository's config.json lists, or an error that says what else the repository is."""
+    """The files that a repository's config.json lists, or an error that says what else the repository is.
+
+    Of a Hugging Face BERT, those that are read.
+    """
     try:
         values = parse_json(config.read_bytes()) if config.stat().st_size <= MAX_JSON else None
     except ValueError:
         values = None
+    if is_bert(values):
+        there = _hf_names(request)
+        if WEIGHTS in there:
+            return tuple(FileSpec(name) for name in there if name != CONFIG)
     if not isinstance(values, dict) or "format" not in values:
         raise _other_kind(request, values if isinstance(values, dict) else {})
     return read_folder(config.parent).files
+
+
+def _hf_names(request: HubRequest) -> list[str]:
+    """Which of `HF_FILES` a commit has: recorded, else what is cached, else asked for (and recorded)."""
+    key = f"{request.record}--names"
+    known = places.read_record(request.cache, key).get("names")
+    if isinstance(known, list):
+        return known
+    if request.offline:
+        return [name for name in HF_FILES if hub_client.cached(request, name)]
+    there = hub_client.listing(request)[1]
+    names = [name for name in HF_FILES if name in there]
+    if {"vocab.txt", "tokenizer_config.json"} <= set(names):  # the third says the same again
+        names = [name for name in names if name != "tokenizer.json"]
+    places.write_record(request.cache, key, {"names": names})
+    return names
 
 
 def _other_kind(request: HubRequest, config: dict | None) -> CheckpointError:
@@ -264,7 +289,9 @@ def _other_kind(request: HubRequest, config: dict | None) -> CheckpointError:
     if not request.offline:
         names = hub_client.listing(request)[1]
     weights = sorted(n for n in names if n.endswith((".safetensors", ".bin", ".h5", ".keras", ".npy", ".pt", ".onnx")))
-    if config is not None and ("model_type" in config or "architectures" in config):
+    if is_bert(config):
+        kind = "a Hugging Face BERT without model.safetensors, the only form of its weights that can run no code"
+    elif config is not None and ("model_type" in config or "architectures" in config):
         kind = f"a Hugging Face Transformers checkpoint (model_type {brief(config.get('model_type', 'not given'))})"
     elif config is not None:
         kind = "a repository whose config.json is not lbzoo's"
@@ -277,7 +304,7 @@ def _other_kind(request: HubRequest, config: dict | None) -> CheckpointError:
     shown = ", ".join(sorted(names)[:6]) + (", ..." if len(names) > 6 else "")
     return CheckpointError(
         f"{request.where} is {kind}, not an lbzoo checkpoint (config.json with `format` and `files`, "
-        f"model.safetensors). Received: {shown or 'no list of files'}. "
+        f"model.safetensors) nor a BERT in safetensors. Received: {shown or 'no list of files'}. "
         "`lbzoo list` shows the names that load; `lbzoo convert` makes a checkpoint folder from a known release."
     )
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from lbzoo import registry
 from lbzoo.errors import CheckpointError, DownloadError, UnknownModelError
+from lbzoo.folder import CONFIG
 from lbzoo.manifest import Entry
 
 if TYPE_CHECKING:
@@ -42,7 +43,8 @@ def load(
 
     Args:
         name_or_folder: a name or alias that `lbzoo.list_models()` knows; a checkpoint folder, as a `Path` or as a
-            string with a `/` in it (`"./mine"`); or a Hub repository, `"user/repo"` or `"user/repo@revision"`.
+            string with a `/` in it (`"./mine"`); or a Hub repository, `"user/repo"` or `"user/repo@revision"`. Folder
+            and repository may also be a Hugging Face BERT's, in safetensors, which is read as it is.
         weights: False gives random start values instead of the trained ones (seed 0), and for a name of the manifest
             reads and downloads nothing.
         cache: folder for downloads; None takes LBZOO_CACHE, else the Hub's own cache.
@@ -50,7 +52,8 @@ def load(
         token: for the Hub; None takes the usual places.
 
     Returns:
-        A `keras.Model` with `.config`, `.text` (the text policy's name) and `.card` (a dict, with name and revision).
+        A `keras.Model` with `.config`, `.text` (how a text is prepared, by name) and `.card` (a dict, with name and
+        revision).
 
     Raises:
         UnknownModelError: no such name; the message holds the closest ones.
@@ -97,6 +100,25 @@ def is_path(name_or_folder: Any) -> bool:
         return False
     separators = {"/", os.sep, os.altsep or "/"}
     return name_or_folder.startswith((".", "~")) or any(mark in name_or_folder for mark in separators)
+
+
+def typed_model(word: str) -> str:
+    """What a command takes for a model, as the library takes it; checked as far as it can be without reading it.
+
+    A bare word that no checkpoint of the zoo has may be a checkpoint folder in the current directory, such as the one
+    that `lbzoo finetune --output my-model` wrote. A name of the zoo is never taken for a folder.
+
+    Raises:
+        UnknownModelError: a bare word that is neither.
+    """
+    if not is_path(word):
+        try:
+            registry.find(word)
+        except UnknownModelError:
+            if not (Path(word) / CONFIG).is_file():
+                raise
+            return os.path.join(os.curdir, word)
+    return word
 
 
 def _find(name_or_folder: Any, **options: Any) -> Path | Located:

@@ -15,7 +15,7 @@ import numpy as np
 from lbzoo import cache as places
 from lbzoo import hub, registry
 from lbzoo.errors import CheckpointError, LbzooError
-from lbzoo.folder import WEIGHTS, FolderInfo, measure, read_folder
+from lbzoo.folder import FolderInfo, measure, read_folder
 from lbzoo.manifest import Entry, FileSpec
 
 OPENAI_MODEL = "mlstm-4096-amazon"
@@ -79,8 +79,12 @@ def verify_entry(
         found = hub.resolve(entry_or_folder, cache=cache, offline=offline, token=token)
         name, info = found.name, found.verified
         specs = [found.config_file] if found.config_file else []
+        if info.foreign:
+            specs = list(entry_or_folder.files)
     else:
         info = read_folder(entry_or_folder)
+        if info.foreign:  # whose hashes nobody states
+            specs = [FileSpec(name) for name in hub.HF_FILES if (info.folder / name).is_file()]
     rows = list(_file_rows(info.folder, [*specs, *info.files]))
     if all(row.ok for row in rows):
         rows.append(_tensor_row(info))
@@ -148,21 +152,16 @@ def _file_rows(folder: Path, specs: Sequence[FileSpec]) -> Iterator[Check]:
 
 
 def _tensor_row(info: FolderInfo) -> Check:
-    from lbzoo.tensors import check_tensors
-
     expected = f"{len(info.config.shapes())} tensors, {info.dtype}"
     try:
-        check_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
+        info.check_tensors()
     except CheckpointError as error:
         return Check("names, shapes, dtype", expected, str(error), False)
     return Check("names, shapes, dtype", expected, expected, True)
 
 
 def _gains(info: FolderInfo) -> dict[str, np.ndarray]:
-    from lbzoo.tensors import read_tensors
-
-    tensors = read_tensors(info.folder / WEIGHTS, info.config.shapes(), info.dtype)
-    return {name: array for name, array in tensors if name in ("gmx", "gmh")}
+    return {name: array for name, array in info.tensors() if name in ("gmx", "gmh")}
 
 
 def _features_of(folder: Path) -> Callable[[list[str]], np.ndarray]:
