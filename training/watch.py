@@ -1,6 +1,6 @@
 """How a run is watched: a progress line, log.csv, TensorBoard's events, a profile of a few steps.
 
-log.csv      step, chars_per_second and the step's values; heldout.csv: step and the held-out figures
+log.csv      step, chars_per_second (or tokens) and the step's values; heldout.csv: step and the held-out figures
 events/      the same for TensorBoard, where asked for: tensorboard --logdir RUN
 profile/     what each operation took in a few steps, where asked for, for TensorBoard's profile plugin
 """
@@ -22,7 +22,14 @@ from lbzoo.files import replaced_file
 LINE_SECONDS = 30  # between progress lines where no terminal shows a bar
 PROFILE_AFTER, PROFILE_STEPS = 5, 5  # the first steps compile
 # what the progress line shows of a step's values, and how
-_SHOWN = {"bpc": "bpc {:.3f}", "rate": "rate {:.2e}", "loss_scale": "loss scale {:g}", "skipped": "skipped {:g}"}
+_SHOWN = {
+    "bpc": "bpc {:.3f}",
+    "masked_lm": "masked LM {:.3f}",
+    "rate": "rate {:.2e}",
+    "loss_scale": "loss scale {:g}",
+    "skipped": "skipped {:g}",
+}
+_COUNTED = {"characters": "chars", "tokens": "tokens"}  # what a step reads, and its unit in the log
 
 
 class Watch:
@@ -33,6 +40,7 @@ class Watch:
         every: steps between two lines of the log.
         tensorboard, profile: write events/ and profile/.
         writes: whether this process does anything of this; of several workers the chief does.
+        counted: what a step reads, "characters" or "tokens"; one of its values has that name.
     """
 
     def __init__(
@@ -43,8 +51,10 @@ class Watch:
         tensorboard: bool = False,
         profile: bool = False,
         writes: bool = True,
+        counted: str = "characters",
     ) -> None:
         self.folder, self.steps, self.every, self.writes = folder, steps, every, writes
+        self._counted, self._unit = counted, _COUNTED[counted]
         self._tensorboard, self._profile = tensorboard and writes, profile and writes
         self._profiling = False
         self._events: Optional[tf.summary.SummaryWriter] = None
@@ -52,7 +62,7 @@ class Watch:
     def begin(self, start: int) -> Watch:
         """Go on after step `start`; for a `with` block. Rows of the logs beyond that step are dropped."""
         self._start, self._begun, self._line_due = start, time.monotonic(), 0.0
-        self._last_time, self._characters = self._begun, 0
+        self._last_time, self._passed = self._begun, 0
         self._bar = tqdm(total=self.steps, initial=start, unit="step", disable=None if self.writes else True)
         if self.writes:
             self._log = CsvLog(self.folder / "log.csv", start)
@@ -71,7 +81,7 @@ class Watch:
             self._events.close()
 
     def step(self, step: int, values: Mapping[str, Any]) -> None:
-        """Step `step` is done; `values` are its scalar tensors, with the "characters" that all workers read in it.
+        """Step `step` is done; `values` are its scalar tensors, with what all workers read in it, see `counted`.
 
         Raises:
             TrainingError: the log cannot be written.
@@ -79,16 +89,17 @@ class Watch:
         if not self.writes:
             return
         self._bar.update()
-        self._characters += int(values["characters"])
+        self._passed += int(values[self._counted])
         if self._profile:
             self._profile_around(step)
         if step % self.every and step != self.steps:
             return
         now = time.monotonic()
-        numbers = {"chars_per_second": self._characters / (now - self._last_time)}
-        numbers.update({name: float(value) for name, value in values.items() if name != "characters"})
-        self._last_time, self._characters = now, 0
-        self._log.write(step, {k: f"{v:.0f}" if k == "chars_per_second" else f"{v:.5g}" for k, v in numbers.items()})
+        speed = f"{self._unit}_per_second"
+        numbers = {speed: self._passed / (now - self._last_time)}
+        numbers.update({name: float(value) for name, value in values.items() if name != self._counted})
+        self._last_time, self._passed = now, 0
+        self._log.write(step, {k: f"{v:.0f}" if k == speed else f"{v:.5g}" for k, v in numbers.items()})
         self._write_events(step, numbers)
         self._show(step, numbers)
 
@@ -107,7 +118,7 @@ class Watch:
 
     def _show(self, step: int, numbers: Mapping[str, float]) -> None:
         parts = [shown.format(numbers[name]) for name, shown in _SHOWN.items() if name in numbers]
-        parts.insert(2, f"{tqdm.format_sizeof(numbers['chars_per_second'])} chars/s")
+        parts.insert(2, f"{tqdm.format_sizeof(numbers[f'{self._unit}_per_second'])} {self._unit}/s")
         if not self._bar.disable:
             self._bar.set_postfix_str(", ".join(parts))
             return
