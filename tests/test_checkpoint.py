@@ -348,7 +348,7 @@ CONFIG_FAULTS = {
     "huge": (b" " * (2 << 20), "at most"),
     "deep": (b"[" * 50_000, "nested too deeply"),
     "a list": (b"[]", "must be an object"),
-    "another library's": (b'{"model_type": "bert"}', "not of an lbzoo checkpoint.*bert"),
+    "another library's": (b'{"model_type": "gpt2"}', "not of an lbzoo checkpoint.*gpt2"),
     "later format": (setting("format", 2), "format must be 1. Received: 2"),
     "format as text": (setting("format", "1"), "format must be 1"),
     "format as bool": (setting("format", True), "format must be 1"),

@@ -254,7 +254,7 @@ def test_a_spoilt_file_of_a_repository_is_fetched_again(hub_bench: Bench) -> Non
 @pytest.mark.parametrize(
     ("files", "words"),
     [
-        ({"config.json": b'{"model_type": "bert"}', "model.safetensors": b"x"}, "Transformers checkpoint.*'bert'"),
+        ({"config.json": b'{"model_type": "gpt2"}', "model.safetensors": b"x"}, "Transformers checkpoint.*'gpt2'"),
         ({"config.json": b'{"architectures": ["GPT2"]}', "pytorch_model.bin": b"x"}, "Transformers checkpoint"),
         ({"config.json": b"{}", "model.safetensors": b"x"}, "config.json is not lbzoo's"),
         ({"config.json": b"[1, 2"}, "config.json is not lbzoo's"),
