@@ -36,6 +36,7 @@ EXTRAS = {
         "hypothesis>=6.90",
         "ruff>=0.6",
         "pandas>=1.5",
+        "tokenizers>=0.20",  # WordPiece is compared with it
         "packaging>=23",
         "build>=1",
         "setuptools>=70.1,<81",  # builds the wheel without the network; 70.1 is the first with its own bdist_wheel
