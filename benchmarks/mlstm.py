@@ -1,7 +1,9 @@
 """Speed of the mLSTM, as ratios taken in one run: `python -m benchmarks.mlstm`.
 
 Training at 1024 units, batch 128, 128 bytes, weight norm and masks included, in bfloat16 against
-    the machine's bfloat16 matrix product, plain float32 autodiff, and the same cell in torch under bfloat16 autocast.
+    the machine's bfloat16 matrix product; the same in float32 with TensorFlow's own gradient, written out step by step
+    as the published code is, and as lbzoo's plain loop (which has the tables of the fast one); and the same cell in
+    torch under bfloat16 autocast.
 Features at 4096 units in float32 against
     the machine's float32 matrix product (128 texts) and the rate at which it reads memory (one text).
 
@@ -23,6 +25,7 @@ from lbzoo._keras import adam
 from lbzoo.features import FeatureExtractor
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.models.mlstm import MLSTMLanguageModel
+from lbzoo.models.mlstm_kernel import mlstm_step
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
 
@@ -35,17 +38,38 @@ def training_flops(units: int, rows: int, steps: int) -> int:
 
 
 def step_function(units: int, kernel: str, precision: str, ids: np.ndarray, mask: np.ndarray) -> Callable[[], float]:
-    """One training step of lbzoo on fixed bytes: what `training.pretrain_mlstm` does for the next byte."""
-    model = MLSTMLanguageModel(MLSTMConfig(units=units), kernel=kernel, dtype=precision)
+    """One training step of lbzoo on fixed bytes: what `training.pretrain_mlstm` does for the next byte.
+
+    `kernel` is one of the model's, or "written out".
+    """
+    written_out = kernel == "written out"
+    model = MLSTMLanguageModel(MLSTMConfig(units=units), kernel="plain" if written_out else kernel, dtype=precision)
     update = Update(list(model.trainable_variables), adam(1e-3), LinearDecay(1e-3, 1000), clip_norm=1.0)
     ids, mask = tf.constant(ids), tf.constant(mask)
 
     def loss_function(ids, mask):
-        logits, _ = model(ids, state=model.initial_state(ids.shape[0]), mask=mask)
+        if written_out:
+            logits = written_out_logits(model, ids, mask)
+        else:
+            logits, _ = model(ids, state=model.initial_state(ids.shape[0]), mask=mask)
         return tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(ids, logits)), None
 
     step = tf.function(lambda: update(loss_function, ids, mask)[0])
     return lambda: float(step())
+
+
+def written_out_logits(model: MLSTMLanguageModel, ids: tf.Tensor, mask: tf.Tensor) -> tf.Tensor:
+    """The equations as OpenAI's released graph has them: one node after another for every byte, input products too."""
+    wx, wmx, wh, wmh = (model.mlstm.matrix(name) for name in ("wx", "wmx", "wh", "wmh"))
+    weights = model.named_weights()
+    inputs = tf.nn.embedding_lookup(tf.convert_to_tensor(weights["embedding"]), ids)
+    (c, h), hidden = model.initial_state(ids.shape[0]), []
+    for t in range(ids.shape[1]):
+        x, keep = inputs[:, t], mask[:, t : t + 1]
+        c_next, h_next = mlstm_step(tf.matmul(x, wx) + weights["b"], tf.matmul(x, wmx), wh, wmh, c, h)
+        c, h = tf.where(keep, c_next, c), tf.where(keep, h_next, h)
+        hidden.append(h)
+    return model.logits(tf.stack(hidden, axis=1))
 
 
 def training(units: int, rows: int, steps: int, repeats: int) -> None:
@@ -59,8 +83,9 @@ def training(units: int, rows: int, steps: int, repeats: int) -> None:
     print(f"training, {units} units, batch {rows}, {steps} bytes, weight norm and masks")
     print(f"  lbzoo, bfloat16             {rows * steps / ours:9,.0f} characters/s   {rate / GIGA:6.0f} GFLOP/s")
     print(f"  of the bfloat16 GEMM rate   {rate / peak:9.2f}   (GEMM {peak / GIGA:.0f} GFLOP/s)")
-    plain = best_seconds(step_function(units, "plain", "float32", ids, mask), max(1, repeats // 2), warmup=1)
-    print(f"  over plain float32 autodiff {plain / ours:9.2f}   ({rows * steps / plain:,.0f} characters/s)")
+    for kernel, name in (("written out", "float32, written out  "), ("plain", "lbzoo's plain float32 ")):
+        plain = best_seconds(step_function(units, kernel, "float32", ids, mask), max(1, repeats // 2), warmup=1)
+        print(f"  over {name} {plain / ours:9.2f}   ({rows * steps / plain:,.0f} characters/s)")
     if importlib.util.find_spec("torch") is None:
         print("  over torch                  skipped: torch is not installed (pip install -e '.[benchmark]')")
         return

@@ -214,8 +214,9 @@ class MLSTMLanguageModel(ZooModel):
         """Hidden states [..., units] -> next-token logits, float32 [..., vocab_size]."""
         if not self._output:
             raise ConfigError("this model was built with output=False: it has states but no next-token logits.")
-        product = tf.matmul(hidden, tf.cast(self._output["out_w"], hidden.dtype))
-        return tf.cast(product, tf.float32) + self._output["out_b"]
+        rows = tf.reshape(hidden, [-1, self.config.units])  # one product; its gradient in three dimensions is many
+        product = tf.cast(tf.matmul(rows, tf.cast(self._output["out_w"], hidden.dtype)), tf.float32)
+        return tf.reshape(product + self._output["out_b"], tf.concat([tf.shape(hidden)[:-1], [-1]], 0))
 
     def run(self, ids, state=None, mask=None, reset=None, collect=None):
         """See `MLSTM.run`."""

@@ -71,8 +71,8 @@ def plain_scan(
 def _step(z, zx, c, h, mask):
     """The arithmetic of one step as one compiled kernel: z = m Wh and zx in the compute dtype, the rest float32.
 
-    Returns ((i, f, o, u) activated, next h for the next product, all in z's dtype; next c, next h). The gates are put
-    together outside: a concatenation keeps the compiler from using vectors.
+    Returns ((i, f, o, u) activated, next h for the next product, all in z's dtype; next c, next h). The gates stay
+    apart: a concatenation keeps the compiler from using vectors.
     """
     i, f, o, u = tf.split(tf.cast(z + zx, tf.float32), 4, axis=-1)
     i, f, o, u = tf.sigmoid(i), tf.sigmoid(f), tf.sigmoid(o), tf.tanh(u)
@@ -84,13 +84,14 @@ def _step(z, zx, c, h, mask):
 
 
 @tf.function(jit_compile=True)
-def _step_gradient(gates, c, dh_out, dh, dc, mask):
-    """Gradient of `_step` at the incoming c: dh_out is that of the step's output, dh and dc come from the next step.
+def _step_gradient(gates, c, dh_out, dh_by, dh, dc, mask, keep):
+    """Gradient of `_step` at the incoming c: dh_out is that of the step's output; dh_by + dh and dc come from the next.
 
-    Returns (dz of i, f, o, u in the gates' dtype, dc, and the part of dh that passes by the step where it is masked).
+    Returns (dz of i, f, o, u in the gates' dtype, dc, and dh_by, the part of dh that passes by the step where it is
+    masked), dc and dh_by as they are before the state is kept or zeroed.
     """
-    i, f, o, u = tf.split(tf.cast(gates, tf.float32), 4, axis=-1)
-    dh = dh + tf.cast(dh_out, tf.float32)
+    i, f, o, u = (tf.cast(gate, tf.float32) for gate in gates)
+    dh = dh_by + tf.cast(dh, tf.float32) + tf.cast(dh_out, tf.float32)
     step_dh, step_dc = (dh, dc) if mask is None else (dh * mask, dc * mask)
     tanh_c = tf.tanh(f * c + i * u)
     through = step_dc + step_dh * o * (1 - tanh_c * tanh_c)
@@ -100,13 +101,10 @@ def _step_gradient(gates, c, dh_out, dh, dc, mask):
         step_dh * tanh_c * o * (1 - o),
         through * i * (1 - u * u),
     ]
-    return [tf.cast(part, gates.dtype) for part in dz], through * f + (dc - step_dc), dh - step_dh
-
-
-def _shifted(first: tf.Tensor, states: tf.Tensor, keep: Optional[tf.Tensor]) -> tf.Tensor:
-    """The state that each step started from: [time, batch, n]."""
-    before = tf.concat([tf.cast(first, states.dtype)[None], states[:-1]], 0)
-    return before if keep is None else before * tf.cast(keep, states.dtype)
+    dc, dh_by = through * f + (dc - step_dc), dh - step_dh
+    if keep is not None:
+        dc, dh_by = dc * keep, dh_by * keep
+    return [tf.cast(part, gates[0].dtype) for part in dz], dc, dh_by
 
 
 def _table_gradient(ids: tf.Tensor, rows: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
@@ -136,56 +134,62 @@ def fast_scan(
     """
     compute = wh.dtype
     steps, vocab = tf.shape(ids)[0], tf.shape(tx)[0]
-    shape, wide = c.shape, tf.TensorShape([c.shape[0], tx.shape[1]])
+    shape = c.shape
 
-    def array(dtype, element_shape):
-        return tf.TensorArray(dtype, size=steps, element_shape=element_shape)
+    def array(dtype, element_shape=shape):
+        return tf.TensorArray(dtype, size=steps, element_shape=element_shape, clear_after_read=False)
+
+    def at(flags, t):
+        return None if flags is None else flags[t]
+
+    def flat(a):
+        return tf.reshape(a, [-1, a.shape[-1]])
 
     @tf.custom_gradient
     def scan(tx, tm, wh, wmh, c0, h0):
-        zx, mx = tf.gather(tf.cast(tx, compute), ids), tf.gather(tf.cast(tm, compute), ids)
+        zx, mx = tf.cast(tx, compute), tf.cast(tm, compute)
 
-        def forward(t, c, h, hs, cs, qs, gs):
+        def forward(t, c, h, hs, cs, qs, ms, gs):
             if keep is not None:
                 c, h = c * keep[t], h * keep[t]
             q = tf.matmul(tf.cast(h, compute), wmh)
-            gates, out, c, h = _step(tf.matmul(mx[t] * q, wh), zx[t], c, h, None if mask is None else mask[t])
-            return t + 1, c, h, hs.write(t, out), cs.write(t, c), qs.write(t, q), gs.write(t, tf.concat(gates, -1))
+            m = tf.gather(mx, ids[t]) * q
+            cs, qs, ms = cs.write(t, c), qs.write(t, q), ms.write(t, m)
+            gates, out, c, h = _step(tf.matmul(m, wh), tf.gather(zx, ids[t]), c, h, at(mask, t))
+            return t + 1, c, h, hs.write(t, out), cs, qs, ms, [g.write(t, gate) for g, gate in zip(gs, gates)]
 
-        arrays = array(compute, shape), array(tf.float32, shape), array(compute, shape), array(compute, wide)
+        arrays = array(compute), array(tf.float32), array(compute), array(compute), [array(compute) for _ in range(4)]
         loop = tf.while_loop(lambda t, *_: t < steps, forward, (0, c0, h0) + arrays, maximum_iterations=steps)
-        c, h, (hs, cs, qs, gs) = loop[1], loop[2], [a.stack() for a in loop[3:]]
+        _, c, h, hs, cs, qs, ms, gs = loop
+        hs = hs.stack()
 
         def gradient(dhs, dc, dh):
-            c_in = _shifted(c0, cs, keep)
             wh_t, wmh_t = tf.transpose(wh), tf.transpose(wmh)
 
-            def backward(t, dc, dh, dzs, dms):
-                at = None if mask is None else mask[t]
-                dz, dc, dh_by = _step_gradient(gs[t], c_in[t], dhs[t], dh, dc, at)
+            def backward(t, dc, dh_by, dh, dzs, dqs, dxs):
+                gates, mask_t, keep_t = [g.read(t) for g in gs], at(mask, t), at(keep, t)
+                dz, dc, dh_by = _step_gradient(gates, cs.read(t), dhs[t], dh_by, dh, dc, mask_t, keep_t)
                 dz = tf.concat(dz, -1)
                 dm = tf.matmul(dz, wh_t)
-                dh = tf.cast(tf.matmul(dm * mx[t], wmh_t), tf.float32)
-                dh = dh if mask is None else dh + dh_by
+                dq = dm * tf.gather(mx, ids[t])
                 if keep is not None:
-                    dc, dh = dc * keep[t], dh * keep[t]
-                return t - 1, dc, dh, dzs.write(t, dz), dms.write(t, dm)
+                    dq = dq * tf.cast(keep_t, compute)
+                dh = tf.matmul(dq, wmh_t)
+                return t - 1, dc, dh_by, dh, dzs.write(t, dz), dqs.write(t, dq), dxs.write(t, dm * qs.read(t))
 
-            start = (steps - 1, dc, dh, array(compute, wide), array(compute, shape))
-            _, dc0, dh0, dzs, dms = tf.while_loop(lambda t, *_: t >= 0, backward, start, maximum_iterations=steps)
-
-            def flat(a):
-                return tf.reshape(a, [-1, a.shape[-1]])
-
-            dz, dm, q, x = flat(dzs.stack()), flat(dms.stack()), flat(qs), flat(mx)
-            dq, h_in = dm * x, flat(_shifted(h0, hs, keep))
+            wide = tf.TensorShape([shape[0], tx.shape[1]])
+            start = (steps - 1, dc, dh, tf.zeros_like(dh, compute))
+            start += array(compute, wide), array(compute), array(compute)
+            loop = tf.while_loop(lambda t, *_: t >= 0, backward, start, maximum_iterations=steps)
+            _, dc0, dh_by, dh, dz, dq, dx = loop[:4] + tuple(flat(a.stack()) for a in loop[4:])
+            h_before = tf.concat([tf.cast(h0, compute)[None], hs[:-1]], 0)
             return (
                 _table_gradient(ids, vocab, dz),
-                _table_gradient(ids, vocab, dm * q),
-                tf.matmul(x * q, dz, transpose_a=True),
-                tf.matmul(h_in, dq, transpose_a=True),
+                _table_gradient(ids, vocab, dx),
+                tf.matmul(flat(ms.stack()), dz, transpose_a=True),
+                tf.matmul(flat(h_before), dq, transpose_a=True),  # dq is zero where the state was zeroed
                 dc0,
-                dh0,
+                dh_by + tf.cast(dh, tf.float32),
             )
 
         return (hs, c, h), gradient
