@@ -188,9 +188,9 @@ def trainer(rows=8, window=8, **changes):
     config = dataclasses.replace(config, data=dataclasses.replace(config.data, rows=rows, window=window), **changes)
     start = np.random.default_rng(0).integers(0, 64, (rows, 1))
 
-    def batch(step):
-        ids = ((start + step * window + np.arange(window + 1)) % 64 + 32).astype(np.int32)
-        return Batch(ids[:, :-1], ids[:, 1:], ids[:, :-1] == 32, np.ones((rows, window), np.float32))
+    def batch(step, rows=slice(None)):
+        ids = ((start[rows] + step * window + np.arange(window + 1)) % 64 + 32).astype(np.int32)
+        return Batch(ids[:, :-1], ids[:, 1:], ids[:, :-1] == 32, np.ones((len(ids), window), np.float32))
 
     return Trainer(config, types.SimpleNamespace(batch=batch, steps_per_epoch=100))
 
@@ -209,11 +209,14 @@ def test_the_whole_step_compiles(precision, micro_rows, tolerance):
     for compiled in (False, True):
         run = trainer(precision=precision, micro_rows=micro_rows)
         step = tf.function(run.update_on, jit_compile=compiled)
-        batches = [dataclasses.astuple(run.stream.batch(t)) for t in range(2)]
-        losses = [float(step(*map(tf.constant, batch))["loss"]) for batch in batches]
+        state, losses = run.state, []
+        for t in range(2):
+            batch = [tf.constant(field) for field in dataclasses.astuple(run.stream.batch(t))]
+            values, state = step(*batch, *state)
+            losses.append(float(values["loss"]))
         assert int(run.update.optimizer.iterations) == 2
         runs.append(losses + [np.concatenate([v.numpy().ravel() for v in run.update.variables])])
-    graph = step.get_concrete_function(*map(tf.constant, batches[0])).graph.as_graph_def()
+    graph = step.get_concrete_function(*batch, *state).graph.as_graph_def()
     nodes = [*graph.node, *(node for function in graph.library.function for node in function.node_def)]
     ops = {node.op for node in nodes}
     assert "ResourceApplyAdam" in ops  # it did look inside the functions

@@ -75,12 +75,13 @@ class ByteStream:
         self.has_target = self._target is not None
         self._epoch: Optional[tuple[int, np.ndarray, np.ndarray]] = None
 
-    def batch(self, step: int) -> Batch:
-        """The global batch of `step` (0, 1, ...)."""
+    def batch(self, step: int, rows: slice = slice(None)) -> Batch:
+        """The global batch of `step` (0, 1, ...), or some of its rows: nothing is read of the others."""
         epoch, within = divmod(step, self.steps_per_epoch)
         order, begins = self._order(epoch)
         stripe = self.index["bytes"] // self.rows
-        positions = np.arange(self.rows)[:, None] * stripe + within * self.window + np.arange(self.window + 1)[None, :]
+        begin = np.arange(self.rows)[rows, None] * stripe + within * self.window
+        positions = begin + np.arange(self.window + 1)[None, :]
         positions = np.minimum(positions, self.index["bytes"] - 1)
         shard = np.searchsorted(begins, positions, side="right") - 1
         places = self._starts[order[shard]] + positions - begins[shard]

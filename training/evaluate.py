@@ -21,46 +21,68 @@ import lbzoo
 from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.features import FeatureExtractor
 from lbzoo.models.mlstm import MLSTMLanguageModel
+from training.cluster import Cluster
 from training.objectives import BITS, language_model_loss
 from training.shards import open_shards
 from training.sources import amazon_text
 
 
-def bits_per_character(model: MLSTMLanguageModel, texts: Iterable[bytes], rows: int = 64, window: int = 256) -> float:
+def bits_per_character(
+    model: MLSTMLanguageModel,
+    texts: Iterable[bytes],
+    rows: int = 64,
+    window: int = 256,
+    cluster: Optional[Cluster] = None,
+) -> float:
     """Mean bits that `model` needs for each byte of the texts, read one after another with carried state.
 
     The texts are joined and cut into `rows` equal stripes; a stripe starts from a zero state, and so does each text.
     At most rows - 1 bytes at the end, and the last window where it is short, are left out.
+
+    Args:
+        cluster: workers that read a share of the stripes each, in equally many steps; each gets the mean over all.
     """
+    cluster = cluster or Cluster()
     joined = b"".join(texts)
     stripe = (len(joined) - 1) // rows
     if stripe < 1:
         raise ValueError(f"too little text for {rows} rows. Received: {len(joined)} bytes.")
     window = min(window, stripe)
     stream = np.frombuffer(joined, np.uint8)
-    begins = np.arange(rows)[:, None] * stripe
+    mine = np.arange(rows)[cluster.index :: cluster.count]
+    begins = mine[:, None] * stripe
 
     @tf.function
     def step(ids, next_ids, reset, c, h):
         logits, state = model(ids, state=(c, h), reset=reset)
         return language_model_loss(logits, next_ids), state
 
-    state, losses = model.initial_state(rows), []
-    for start in range(0, stripe - window + 1, window):
+    state, losses = model.initial_state(len(mine)), []
+    for start in range(0, stripe - window + 1, window) if len(mine) else ():
         places = begins + np.arange(start, start + window + 1)[None, :]
         block = stream[places].astype(np.int32)
         reset = block[:, :-1] == ord("\n")  # a text begins with the only newline in it
         loss, state = step(block[:, :-1], block[:, 1:], reset, *state)
         losses.append(float(loss))
-    return float(np.mean(losses)) * BITS
+    return float(cluster.gather(len(mine) * np.mean(losses) if losses else 0.0).sum()) / rows * BITS
 
 
 def read_out_accuracy(
-    model: MLSTMLanguageModel, w: np.ndarray, b: float, texts: Sequence[bytes], positive: Sequence[bool]
+    model: MLSTMLanguageModel,
+    w: np.ndarray,
+    b: float,
+    texts: Sequence[bytes],
+    positive: Sequence[bool],
+    cluster: Optional[Cluster] = None,
 ) -> float:
-    """Share of the texts whose last hidden state h . w + b has the sign of their label."""
-    hidden = FeatureExtractor(model, state="hidden").transform(list(texts))
-    return float(np.mean((hidden @ w + b > 0) == np.asarray(positive)))
+    """Share of the texts whose last hidden state h . w + b has the sign of their label; workers share the texts."""
+    cluster = cluster or Cluster()
+    own = list(texts)[cluster.index :: cluster.count]
+    right = 0
+    if own:
+        hidden = FeatureExtractor(model, state="hidden").transform(own)
+        right = np.sum((hidden @ w + b > 0) == np.asarray(positive)[cluster.index :: cluster.count])
+    return float(cluster.gather(right).sum()) / len(texts)
 
 
 def in_fixed_order(texts: Iterable[bytes]) -> list[bytes]:

@@ -13,6 +13,7 @@ from typing import Any, Callable, Mapping, Optional
 from lbzoo.errors import TrainingError
 from lbzoo.files import replaced_file
 from training.checkpointing import Checkpoints
+from training.cluster import Cluster
 from training.watch import Watch
 
 RESUME_EXIT = 75  # the run was asked to stop, saved, and can be started again
@@ -42,8 +43,11 @@ def run(
     evaluate_every: int,
     minutes: Optional[float] = None,
     accept_changes: bool = False,
+    cluster: Optional[Cluster] = None,
 ) -> End:
     """Train from the newest checkpoint in `folder` to `steps`, or for `minutes`.
+
+    All workers of `cluster` run this together; when one of them is asked to stop, all stop after the same step.
 
     Args:
         step_function: does step t and returns scalar tensors by name, "characters" among them.
@@ -58,6 +62,7 @@ def run(
         TrainingError: the folder belongs to another configuration, none of its checkpoints can be restored, a
             checkpoint cannot be written, or too many steps were skipped.
     """
+    cluster = cluster or Cluster()
     folder.mkdir(parents=True, exist_ok=True)
     changed = _changes(folder / "config.json", config)
     if changed and not accept_changes:
@@ -80,7 +85,7 @@ def run(
             watch.step(step, values)
             figures = evaluate() if step % evaluate_every == 0 or step == steps else {}
             watch.figures(step, figures)
-            stop = bool(asked) or time.monotonic() > deadline
+            stop = cluster.any(bool(asked) or time.monotonic() > deadline)
             if step % save_every == 0 or step == steps or stop:
                 loss = float(values["loss"])
                 checkpoints.save(step, {"loss": loss, "figures": dict(figures), "config": dict(config)})

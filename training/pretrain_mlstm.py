@@ -4,9 +4,15 @@
     python -m training.pretrain_mlstm --recipe reviews-512 --shards runs/reviews --run runs/512 --data DATA --minutes 85
 
     python -m training.pretrain_mlstm --recipe nvidia-32k --dry-run
+    python -m training.launch --workers 2 -- python -m training.pretrain_mlstm --recipe tiny --strategy multiworker
 
 Started again with the same folders it goes on exactly where it was. The last line prints the loss and a checksum of
 the weights. `--export FOLDER` writes the checkpoint folder that lbzoo loads. `--dry-run` prints what a run comes to.
+
+With --strategy multiworker every worker runs the same command on the same folders (examples/cluster/).
+
+Exit status: 0 the run is complete; 1 an error that starting again does not mend; 75 asked to stop (SIGTERM or SIGINT to
+any worker, or --minutes), saved; 76 another worker was lost. After 75 and 76, start again, all workers together.
 """
 
 from __future__ import annotations
@@ -15,14 +21,18 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import TYPE_CHECKING, Optional, Sequence
 
 from lbzoo import console
 from lbzoo.errors import LbzooError
 
+if TYPE_CHECKING:
+    from training.cluster import Cluster
+    from training.recipes import RunConfig
+
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command line; exit status 0 when the run is complete, 75 when it stopped early and can go on."""
+    """The command line; returns the exit status."""
     options = _parser().parse_args(arguments)
     try:
         console.import_tensorflow()
@@ -49,6 +59,15 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
     )
+    parser.add_argument(
+        "--strategy",
+        choices=("none", "mirrored", "multiworker", "tpu"),
+        default="none",
+        help="none: one device; mirrored: every GPU here; multiworker: TF_CONFIG or Slurm; tpu: TPU_NAME",
+    )
+    parser.add_argument(
+        "--wait", type=float, default=300, metavar="SECONDS", help="for the other workers to come (default: 300)"
+    )
     parser.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
     parser.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
     parser.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
@@ -59,28 +78,47 @@ def _parser() -> argparse.ArgumentParser:
 def _run(options: argparse.Namespace) -> int:
     import tensorflow as tf
 
-    from training import loop, plan, sample_reviews
-    from training.publish import export
+    from training import plan
+    from training.cluster import LOST_EXIT, WorkerLostError, connect
     from training.recipes import recipe, with_settings
-    from training.trainer import open_stream, train
+    from training.trainer import open_stream
 
     config = with_settings(recipe(options.recipe), dict(item.partition("=")[::2] for item in options.set))
     if options.dry_run:
         passes = open_stream(config, options.shards).steps_per_epoch if options.shards else 0
         print(plan.describe(options.recipe, config, passes))
         return 0
-    for text in plan.warnings(config):
+    tf.config.experimental.enable_op_determinism()
+    try:
+        cluster = connect(options.strategy, options.wait)
+        with cluster.watching():
+            return _train(options, config, cluster)
+    except WorkerLostError as error:
+        print(f"pretrain_mlstm: {error}. Start all workers again to go on.", file=sys.stderr)
+        return LOST_EXIT
+
+
+def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> int:
+    from training import loop, plan, sample_reviews
+    from training.trainer import train
+
+    for text in plan.warnings(config) if cluster.chief else ():
         print(f"warning: {text}", file=sys.stderr)
     run = options.run or Path("runs") / options.recipe
-    shards = options.shards or sample_reviews.write(run / "shards")
-    tf.config.experimental.enable_op_determinism()
+    shards = options.shards or run / "shards"
+    if cluster.chief and not options.shards:
+        sample_reviews.write(shards)
+    cluster.barrier()
     data = options.data if options.shards else None
-    trainer, end = train(
-        config, shards, run, data, options.minutes, options.accept_changes, options.tensorboard, options.profile
-    )
-    if options.export:
+    watched = options.tensorboard, options.profile
+    trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes, *watched, cluster)
+    if options.export and cluster.chief:
+        from training.publish import export
+
         export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
-    print(f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}")
+    cluster.barrier()  # nobody leaves while another one still needs it
+    if cluster.chief:
+        print(f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}")
     return 0 if end.complete else loop.RESUME_EXIT
 
 

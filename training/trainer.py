@@ -1,10 +1,15 @@
-"""What a run trains, and one run of it: model, update and the state of every row, led by `training.loop`."""
+"""What a run trains, and one run of it: model, update and the state of every row, led by `training.loop`.
+
+The rows of a batch are divided evenly over the replicas, in their order: replica r of R reads and remembers the rows
+from r B / R on. A checkpoint holds the state of all B rows, whoever had them, so any number of replicas can go on.
+"""
 
 from __future__ import annotations
 
+import functools
 import zlib
 from pathlib import Path
-from typing import Any, Mapping, Optional
+from typing import Any, Callable, Mapping, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -17,6 +22,7 @@ from lbzoo.optimizers.loss_scale import loss_scale_for
 from lbzoo.optimizers.update import Update
 from training import loop, plan
 from training.checkpointing import Checkpoints
+from training.cluster import Cluster
 from training.data import ByteStream
 from training.evaluate import bits_per_character, read_out_accuracy
 from training.heldout import held_out
@@ -26,46 +32,77 @@ from training.watch import Watch
 
 
 class Trainer:
-    """A model, its read-out, its update and the state of every row: all that a checkpoint holds."""
+    """A model, its read-out, its update and the state of every row: all that a checkpoint holds.
 
-    def __init__(self, config: RunConfig, stream: ByteStream) -> None:
-        self.config, self.stream = config, stream
-        self.model = _start(config)
-        self.read_out = SentimentReadOut(config.model.units)
+    Args:
+        config: what is computed.
+        stream: gives the batch of a step.
+        cluster: the devices and workers that share each batch; None for this process and its default device.
+
+    Attributes:
+        state: (c, h) of this worker's rows, float32 [rows, units] per replica.
+
+    Raises:
+        ConfigError: the rows of a batch cannot be divided evenly.
+    """
+
+    def __init__(self, config: RunConfig, stream: ByteStream, cluster: Optional[Cluster] = None) -> None:
+        self.config, self.stream, self.cluster = config, stream, cluster or Cluster()
+        self.strategy = self.cluster.strategy
+        replicas = self.strategy.num_replicas_in_sync
+        pieces = plan.micro_batches(config, replicas)
+        self._share = config.data.rows // replicas
+        rates, o = plan.schedule(config, stream.steps_per_epoch), config.optimizer
+        with self.strategy.scope():
+            self.model = _start(config)
+            self.read_out = SentimentReadOut(config.model.units)
+            optimizer = adam(rates.peak, o.beta_1, o.beta_2, o.epsilon)
         variables = list(self.model.trainable_variables)
         if config.sentiment_weight:
             variables += self.read_out.trainable_variables
-        rates, o = plan.schedule(config, stream.steps_per_epoch), config.optimizer
-        self.update = Update(
-            variables,
-            adam(rates.peak, o.beta_1, o.beta_2, o.epsilon),
-            rates,
-            o.clip_norm,
-            loss_scale=loss_scale_for(config.precision, config.loss_scale),
-            accumulate=plan.micro_batches(config),
-        )
-        shape = [config.data.rows, config.model.units]
-        self.state = [tf.Variable(tf.zeros(shape), trainable=False, name=name) for name in ("c", "h")]
+        scale = loss_scale_for(config.precision, config.loss_scale)
+        self.update = Update(variables, optimizer, rates, o.clip_norm, self.strategy, scale, pieces)
+        # every row's, on the host: what a checkpoint holds; the replicas' own tensors are `state`
+        zeros = np.zeros([config.data.rows, config.model.units], np.float32)
+        self._rows = [tf.Variable(zeros, trainable=False, name=name) for name in ("c", "h")]
+        self.scatter()
         self._step = tf.function(self.update_on)
+        self._together = tf.function(lambda own: self.strategy.gather(own, axis=0))
 
     def objects(self) -> dict[str, Any]:
-        """For `Checkpoints`."""
+        """For `Checkpoints`; call `gather` before they are written and `scatter` after they are read."""
         return {
             "model": self.model.named_weights(),
             "read_out": self.read_out.trainable_variables,
-            "state": self.state,
+            "state": self._rows,
             **self.update.state(),
         }
 
-    def step(self, number: int) -> Mapping[str, Any]:
-        """Do step `number` on its batch; scalar tensors to log."""
-        batch = self.stream.batch(number)
-        target = np.zeros(batch.ids.shape, np.float32) if batch.target is None else batch.target
-        values = self._step(batch.ids, batch.next_ids, batch.reset, target)
-        return {"characters": batch.ids.size, **values}
+    def gather(self) -> None:
+        """Bring every row's state together; all workers call it."""
+        for rows, own in zip(self._rows, self.state):
+            rows.assign(self._together(own))
 
-    def update_on(self, ids, next_ids, reset, target):
-        """The step as a graph: one update, the new state of every row, scalar tensors to log."""
+    def scatter(self) -> None:
+        """Give each replica its rows' state."""
+        whole = [rows.numpy() for rows in self._rows]
+        self.state = tuple(self._each(lambda rows, values=values: values[rows]) for values in whole)
+
+    def step(self, number: int) -> Mapping[str, Any]:
+        """Do step `number` on its batch; scalar tensors to log, the same on every worker."""
+
+        @functools.cache
+        def fields(begin):
+            batch = self.stream.batch(number, slice(begin, begin + self._share))
+            target = np.zeros(batch.ids.shape, np.float32) if batch.target is None else batch.target
+            return batch.ids, batch.next_ids, batch.reset, target
+
+        inputs = [self._each(lambda rows, i=i: fields(rows.start)[i]) for i in range(4)]
+        values, self.state = self._step(*inputs, *self.state)
+        return {"characters": self.config.data.rows * self.config.data.window, **values}
+
+    def update_on(self, ids, next_ids, reset, target, c, h):
+        """The step as a graph: one update; (scalar tensors to log, the new state of the rows)."""
 
         def loss_function(ids, next_ids, reset, target, c, h):
             hidden, state = self.model.mlstm(ids, state=(c, h), reset=reset)
@@ -74,17 +111,36 @@ class Trainer:
             if self.config.sentiment_weight:
                 sentiment = sentiment_loss(self.read_out(hidden), target)
                 loss = loss + self.config.sentiment_weight * sentiment
+            state = tuple(tf.where(tf.math.is_finite(values), values, 0.0) for values in state)
             return loss, (characters, sentiment, state)
 
-        state = [tf.convert_to_tensor(variable) for variable in self.state]
-        loss, norm, (characters, sentiment, state) = self.update(loss_function, ids, next_ids, reset, target, *state)
-        for variable, value in zip(self.state, state):
-            variable.assign(tf.where(tf.math.is_finite(value), value, 0.0))
+        loss, norm, (characters, sentiment, state) = self.update(loss_function, ids, next_ids, reset, target, c, h)
+        characters, sentiment = self._means(characters, sentiment)
         values = {"loss": loss, "bpc": characters * BITS, "sentiment": sentiment, "norm": norm}
         values.update(rate=self.update.optimizer.learning_rate, skipped=self.update.skipped)
         if self.update.scaler is not None:
             values["loss_scale"] = self.update.scaler.value
-        return {name: tf.convert_to_tensor(value) for name, value in values.items()}
+        return {name: tf.convert_to_tensor(value) for name, value in values.items()}, state
+
+    def _means(self, *scalars):
+        """Of scalars of each replica, over the replicas: in one message."""
+        if self.strategy.num_replicas_in_sync == 1:
+            return scalars
+
+        def mean(*own):
+            return tf.distribute.get_replica_context().all_reduce("mean", list(own))
+
+        means = self.strategy.run(mean, args=scalars)
+        return [self.strategy.experimental_local_results(value)[0] for value in means]
+
+    def _each(self, values: Callable[[slice], Any]) -> Any:
+        """`values` of the rows of each replica of this worker, as `strategy.run` takes them."""
+
+        def own(context):
+            begin = context.replica_id_in_sync_group * self._share
+            return tf.convert_to_tensor(values(slice(begin, begin + self._share)))
+
+        return self.strategy.experimental_distribute_values_from_function(own)
 
     def checksum(self) -> str:
         """Of every trained weight, bit by bit."""
@@ -92,6 +148,26 @@ class Trainer:
         for variable in self.update.variables:
             total = zlib.crc32(np.ascontiguousarray(variable.numpy()), total)
         return f"{total:08x}"
+
+
+class SharedCheckpoints(Checkpoints):
+    """Checkpoints of a trainer whose rows are spread over replicas and workers: all call, the chief writes."""
+
+    def __init__(self, folder: Path, trainer: Trainer) -> None:
+        super().__init__(folder, trainer.objects(), writes=trainer.cluster.chief)
+        self._trainer = trainer
+
+    def save(self, step: int, note: Mapping[str, Any]) -> Path:
+        """See `Checkpoints.save`."""
+        self._trainer.gather()
+        return super().save(step, note)
+
+    def restore(self, best: bool = False) -> Optional[dict[str, Any]]:
+        """See `Checkpoints.restore`; raises TrainingError also where the workers find different ones."""
+        commit = super().restore(best)
+        self._trainer.cluster.agreed(commit["step"] if commit else 0, "the checkpoint that they found")
+        self._trainer.scatter()
+        return commit
 
 
 def _start(config: RunConfig) -> MLSTMLanguageModel:
@@ -126,33 +202,38 @@ def train(
     accept_changes: bool = False,
     tensorboard: bool = False,
     profile: bool = False,
+    cluster: Optional[Cluster] = None,
 ) -> tuple[Trainer, loop.End]:
-    """Run `config` in folder `run`; the trainer with its last weights, and how the run ended."""
+    """Run `config` in folder `run`; the trainer with its last weights, and how the run ended.
+
+    Every worker of `cluster` calls this; they share `run`, and the chief writes.
+    """
+    cluster = cluster or Cluster()
     stream = open_stream(config, shards)
     if config.sentiment_weight and not stream.has_target:
         raise ConfigError(
             f"sentiment_weight {config.sentiment_weight:g} needs the teacher's target of every byte. "
             f"Received: {shards}, text only. Make shards with training.prepare_sentiment, or --set sentiment_weight=0."
         )
-    trainer = Trainer(config, stream)
+    trainer = Trainer(config, stream, cluster)
     sets = held_out(data) if data else None
 
     def evaluate() -> Mapping[str, float]:
-        w, b = trainer.read_out.w.numpy(), float(trainer.read_out.b.numpy())
-        model = trainer.model.folded()
         if sets is None:
             return {}
-        figures = {"bpc": bits_per_character(model, sets.characters)}
+        w, b = trainer.read_out.w.numpy(), float(trainer.read_out.b.numpy())
+        model = trainer.model.folded()
+        figures = {"bpc": bits_per_character(model, sets.characters, cluster=cluster)}
         for name, (texts, positive) in sets.labelled.items():
-            figures[name] = read_out_accuracy(model, w, b, texts, positive)
+            figures[name] = read_out_accuracy(model, w, b, texts, positive, cluster)
         return figures
 
     end = loop.run(
         folder=run,
         config={**config.to_dict(), "shards": stream.index["sha256"]},
         steps=config.steps,
-        checkpoints=Checkpoints(run, trainer.objects()),
-        watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile),
+        checkpoints=SharedCheckpoints(run, trainer),
+        watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile, writes=cluster.chief),
         step_function=trainer.step,
         evaluate=evaluate,
         check=trainer.update.check,
@@ -160,5 +241,6 @@ def train(
         evaluate_every=config.evaluate_every,
         minutes=minutes,
         accept_changes=accept_changes,
+        cluster=cluster,
     )
     return trainer, end

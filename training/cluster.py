@@ -1,0 +1,306 @@
+"""Which workers a run has, and how they work together: none, mirrored, multiworker (TF_CONFIG or Slurm) or tpu.
+
+Every worker runs the same program. Before TensorFlow's cluster starts, which waits for its peers in silence and without
+end, the workers are read from the environment, checked, and waited for here, with a limit.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import os
+import re
+import signal
+import socket
+import sys
+import time
+from collections.abc import Iterator, Mapping
+from typing import Any, Optional
+
+import numpy as np
+import tensorflow as tf
+
+from lbzoo.errors import ConfigError, TrainingError
+
+STRATEGIES = ("none", "mirrored", "multiworker", "tpu")
+LOST_EXIT = 76  # another worker was lost; started again together, all go on from the last checkpoint
+STALL_SECONDS = 1200  # a collective that takes longer has a worker that is alive and does nothing
+PORT_BASE = 8888  # under Slurm: of the first worker of each machine
+# What a collective raises where a peer died (within a second, or ten if it had just answered) or froze (within ten, by
+# the heartbeat of TensorFlow's coordination service).
+_LOST = (
+    tf.errors.UnavailableError,
+    tf.errors.AbortedError,
+    tf.errors.CancelledError,
+    tf.errors.DeadlineExceededError,
+)
+
+
+class WorkerLostError(TrainingError):
+    """Another worker died, froze or left, so that this one cannot go on."""
+
+
+@dataclasses.dataclass(frozen=True)
+class Roster:
+    """The addresses of all workers, in the order of their numbers, and which of them this process is.
+
+    Raises:
+        ConfigError: an address that is not host:port, one that occurs twice, or an index without address.
+    """
+
+    addresses: tuple[str, ...]
+    index: int
+    source: str
+
+    def __post_init__(self) -> None:
+        for number, address in enumerate(self.addresses):
+            host, _, port = address.rpartition(":") if isinstance(address, str) else ("", "", "")
+            if not (host and port.isdigit() and 0 < int(port) < 65536):
+                raise ConfigError(
+                    f"{self.source} gives each worker as host:port. Received: {address!r} for worker {number}."
+                )
+        twice = sorted({address for address in self.addresses if self.addresses.count(address) > 1})
+        if twice:
+            raise ConfigError(
+                f"{self.source} gives two workers the same host and port. Received: {', '.join(twice)} more than once. "
+                f"Workers on one machine need a port each."
+            )
+        if not 0 <= self.index < len(self.addresses):
+            raise ConfigError(
+                f"{self.source} says that this is worker {self.index}. Received: {len(self.addresses)} workers, "
+                f"numbered 0 to {len(self.addresses) - 1}. Give every worker the same list and its own number."
+            )
+
+    def tf_config(self) -> str:
+        """As TensorFlow reads it from the environment."""
+        task = {"type": "worker", "index": self.index}
+        return json.dumps({"cluster": {"worker": list(self.addresses)}, "task": task})
+
+
+def roster(environment: Mapping[str, str]) -> Roster:
+    """The workers that TF_CONFIG describes or, without it, Slurm.
+
+    Raises:
+        ConfigError: neither is there, or what is there makes no cluster of workers.
+    """
+    if environment.get("TF_CONFIG"):
+        return _from_tf_config(environment["TF_CONFIG"])
+    if "SLURM_STEP_NUM_TASKS" in environment:
+        return _from_slurm(environment)
+    raise ConfigError(
+        "--strategy multiworker needs to know its workers. Received: neither TF_CONFIG nor a Slurm step (srun) in the "
+        "environment. On one machine: python -m training.launch --workers 2 -- COMMAND; on several: examples/cluster/."
+    )
+
+
+def _from_tf_config(text: str) -> Roster:
+    """A chief, where there is one, is worker 0."""
+    try:
+        config = json.loads(text)
+        cluster, task = config["cluster"], config["task"]
+        jobs = {job: list(cluster[job]) for job in cluster}
+        kind, index = task["type"], task["index"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            f"TF_CONFIG is not what TensorFlow expects ({type(error).__name__}: {error}). Received: {text!r}. It looks "
+            f'so: {{"cluster": {{"worker": ["host0:2222", "host1:2222"]}}, "task": {{"type": "worker", "index": 0}}}}.'
+        ) from error
+    others = sorted(job for job in jobs if job not in ("chief", "worker") and jobs[job])
+    chiefs, workers = jobs.get("chief", []), jobs.get("worker", [])
+    if others or len(chiefs) > 1 or not chiefs + workers:
+        raise ConfigError(
+            f"TF_CONFIG describes workers and at most one chief; all train, the first one also writes. Received: jobs "
+            f"{', '.join(f'{job} ({len(jobs[job])})' for job in jobs) or 'none'}."
+        )
+    if kind not in jobs or not isinstance(index, int) or not 0 <= index < len(jobs[kind]):
+        raise ConfigError(
+            f"TF_CONFIG says that this is {kind} {index!r}, which is not in its cluster. Received: "
+            f"{', '.join(f'{job} 0 to {len(jobs[job]) - 1}' for job in jobs if jobs[job])}."
+        )
+    return Roster(tuple(chiefs + workers), index + (len(chiefs) if kind == "worker" else 0), "TF_CONFIG")
+
+
+def _from_slurm(environment: Mapping[str, str]) -> Roster:
+    """Addresses by TensorFlow's resolver, one port a task; devices are left to Slurm (`srun --gpus-per-task`).
+
+    The resolver sorts hosts as text, Slurm numbers them as they are listed (n9 before n10): this process finds itself
+    by its machine and its number there, not by its rank.
+    """
+    try:
+        tasks = int(environment["SLURM_STEP_NUM_TASKS"])
+        # gpus_per_*: one each of what is not there; by default it asks nvidia-smi and fails on machines without
+        resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
+            port_base=PORT_BASE, gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
+        )
+        addresses = resolver.cluster_spec().job_tasks("worker")
+        own = f"{environment['SLURMD_NODENAME']}:{PORT_BASE + int(environment['SLURM_LOCALID'])}"
+        return Roster(tuple(addresses), addresses.index(own), "Slurm")
+    except (KeyError, ValueError, RuntimeError) as error:
+        raise ConfigError(
+            f"Slurm's variables describe no step of workers ({type(error).__name__}: {error}). Received: "
+            f"{ {name: environment[name] for name in sorted(environment) if name.startswith('SLURM_STEP_')} }. "
+            f"Start every worker with srun, see examples/cluster/slurm.sbatch."
+        ) from error
+
+
+def wait_for_peers(roster: Roster, seconds: float) -> None:
+    """Return once every worker's port answers; while waiting this one's port answers the others.
+
+    Raises:
+        TrainingError: this worker's port is taken, or some did not come within `seconds`; names them.
+    """
+    port = int(roster.addresses[roster.index].rpartition(":")[2])
+    missing = {i: address for i, address in enumerate(roster.addresses) if i != roster.index}
+    deadline, said = time.monotonic() + seconds, time.monotonic() + 5
+    try:
+        door = socket.create_server(("", port), backlog=len(roster.addresses))
+    except OSError as error:
+        raise TrainingError(
+            f"worker {roster.index} cannot listen on its port {port}: {error}. Another process has it, perhaps a "
+            f"worker of an earlier run. End that one or choose another port."
+        ) from error
+    with door:
+        while missing:
+            missing = {i: address for i, address in missing.items() if not _answers(address)}
+            if missing and time.monotonic() > said:
+                print(f"worker {roster.index} waits for {_named(missing)}", file=sys.stderr, flush=True)
+                said = deadline
+            if missing and time.monotonic() > deadline:
+                raise TrainingError(
+                    f"worker {roster.index} waited {seconds:g} s in vain for {_named(missing)}. Look at their logs, "
+                    f"whether they were started with the same list of workers, and whether a firewall is between."
+                )
+            time.sleep(0.1 if missing else 0)
+
+
+def _answers(address: str) -> bool:
+    host, _, port = address.rpartition(":")
+    with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
+        return True
+    return False
+
+
+def _named(workers: Mapping[int, str]) -> str:
+    return ", ".join(f"worker {i} at {address}" for i, address in workers.items())
+
+
+class Cluster:
+    """The devices of a run and its workers, of which this process is one.
+
+    Args:
+        strategy: tf.distribute strategy; None for this process and its default device.
+        roster: the workers; None where this process is the only one.
+
+    Attributes:
+        index: this worker's number. count: how many there are. chief: whether this one writes what all share.
+    """
+
+    def __init__(self, strategy: Optional[tf.distribute.Strategy] = None, roster: Optional[Roster] = None) -> None:
+        self.strategy = strategy or tf.distribute.get_strategy()
+        self.roster = roster
+        self.index, self.count = (roster.index, len(roster.addresses)) if roster else (0, 1)
+        self.chief = self.index == 0
+        self._sum = tf.function(self._summed)
+
+    def gather(self, values: Any) -> np.ndarray:
+        """Numbers [...] of each worker -> float64 [workers, ...] on every worker; all workers call it, or none."""
+        values = np.asarray(values, np.float64)
+        table = np.zeros((self.count, *values.shape))
+        table[self.index] = values
+        if self.count == 1:
+            return table
+        first = self.index * (self.strategy.num_replicas_in_sync // self.count)
+
+        def share(context):
+            return tf.constant(table if context.replica_id_in_sync_group == first else np.zeros_like(table))
+
+        return self._sum(self.strategy.experimental_distribute_values_from_function(share)).numpy()
+
+    def _summed(self, values):
+        return self.strategy.reduce(tf.distribute.ReduceOp.SUM, values, axis=None)
+
+    def any(self, flag: bool) -> bool:
+        """Whether it is true on some worker."""
+        return bool(self.gather(float(flag)).any())
+
+    def barrier(self) -> None:
+        """Return once every worker is here."""
+        self.gather(0.0)
+
+    def agreed(self, value: int, what: str) -> None:
+        """Check that a number is the same on all workers.
+
+        Raises:
+            TrainingError: it is not.
+        """
+        values = self.gather(value).astype(int).tolist()
+        if len(set(values)) > 1:
+            told = ", ".join(f"worker {i}: {v}" for i, v in enumerate(values))
+            raise TrainingError(
+                f"the workers differ in {what}. Received: {told}. All must see the same run folder and the same shards."
+            )
+
+    @contextlib.contextmanager
+    def watching(self) -> Iterator[None]:
+        """Turn what a collective raises when a peer is gone into WorkerLostError."""
+        try:
+            yield
+        except _LOST as error:
+            if self.count == 1:
+                raise
+            raise WorkerLostError(f"worker {self.index} lost {self._peer(str(error))}: {_first_line(error)}") from error
+
+    def _peer(self, message: str) -> str:
+        tasks = {int(i) for i in re.findall(r"/task:(\d+)", message)} - {self.index}
+        return _named({i: self.roster.addresses[i] for i in sorted(tasks)}) if tasks else "another worker"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(getattr(error, "message", error)).strip().splitlines()[0]
+
+
+def connect(kind: str, seconds: float = 300) -> Cluster:
+    """The cluster that `--strategy kind` asks for; call it before anything else that TensorFlow does.
+
+    Args:
+        kind: "none": one device. "mirrored": every GPU of this machine. "multiworker": TF_CONFIG or Slurm, every GPU
+            of each worker, or its CPU. "tpu": the TPU that TPU_NAME names, "local" where it is not set.
+        seconds: how long to wait for the other workers.
+
+    Raises:
+        ConfigError: an unknown kind, or an environment that describes no cluster.
+        TrainingError: another worker did not come, or there is no such TPU.
+    """
+    if kind not in STRATEGIES:
+        raise ConfigError(f"there is no such strategy. Received: {kind!r}. Known: {', '.join(STRATEGIES)}.")
+    if kind == "multiworker":
+        return _multiworker(roster(os.environ), seconds)
+    makers = {"none": lambda: None, "mirrored": tf.distribute.MirroredStrategy, "tpu": _tpu}
+    return Cluster(makers[kind]())
+
+
+def _multiworker(workers: Roster, seconds: float) -> Cluster:
+    wait_for_peers(workers, seconds)
+    os.environ["TF_CONFIG"] = workers.tf_config()
+    kinds = tf.distribute.experimental.CommunicationImplementation
+    options = tf.distribute.experimental.CommunicationOptions(
+        implementation=kinds.NCCL if tf.config.list_physical_devices("GPU") else kinds.RING,
+        timeout_seconds=STALL_SECONDS,
+    )
+    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    for number in (signal.SIGTERM, signal.SIGINT):  # TensorFlow's cluster made this process deaf to SIGTERM
+        signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    return Cluster(strategy, workers)
+
+
+def _tpu() -> tf.distribute.Strategy:
+    """Untested here: there is no TPU."""
+    name = os.environ.get("TPU_NAME", "local")
+    try:
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(name)
+        return tf.distribute.TPUStrategy(resolver)
+    except (ValueError, KeyError, OSError, RuntimeError, tf.errors.OpError) as error:
+        raise TrainingError(
+            f"no TPU answers: {error}. Received: TPU_NAME={name}. See examples/cluster/cloud-tpu.sh."
+        ) from error
