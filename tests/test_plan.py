@@ -53,6 +53,11 @@ def test_parameters_of_the_released_model():
     assert plan.parameters(MLSTMConfig(units=4096, embedding_dim=64)) == 86_319_360  # with the four gain vectors
 
 
+def test_gradients_travel_in_float16_where_they_did_in_the_published_run(capsys):
+    assert "gradient    0.16 GiB in float16 from each" in dry_run(capsys, "--recipe", "nvidia-32k")
+    assert "gradient    0.32 GiB in float32 from each" in dry_run(capsys, "--recipe", "openai-2017")
+
+
 def test_a_rate_scaled_linearly_beyond_the_cap_says_why_that_diverges(capsys):
     out = dry_run(capsys, "--recipe", "nvidia-32k", "--set", "optimizer.rate_cap=0")
     assert "peak 0.128" in out

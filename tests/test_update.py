@@ -100,6 +100,11 @@ def test_an_unknown_dtype_of_the_gradients_on_their_way_is_refused():
         small_update(reduce_dtype="int8")
 
 
+def test_a_run_says_in_which_dtype_its_gradients_travel():
+    assert trainer(reduce_dtype="bfloat16").update.reduce_dtype == "bfloat16"
+    assert trainer().update.reduce_dtype == "float32"
+
+
 def test_ten_skips_in_a_row_name_the_step_the_worker_and_the_scale():
     variable, update = small_update(loss_scale=LossScaleConfig())
     step = squares_step(update, variable)

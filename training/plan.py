@@ -116,6 +116,8 @@ def describe(name: str, config: RunConfig, steps_per_epoch: int = 0) -> str:
         f"one device  {pieces} micro-batches of {data.rows // pieces:,} rows a step; {pieces} devices: one each"
         if pieces > 1
         else f"one device  {data.rows:,} rows at once",
+        f"gradient    {size(parameters(config.model) * (4 if config.reduce_dtype == 'float32' else 2))} in "
+        f"{config.reduce_dtype} from each of several devices a step",
         f"rate        peak {rates.peak:g}{_scaling(config)}; {o.schedule} over {rates.steps:,} steps, warm-up "
         f"{rates.warmup:,} steps; norm limit {o.clip_norm or 'none'}",
     ]

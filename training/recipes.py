@@ -79,6 +79,7 @@ class RunConfig:
         init_from: checkpoint folder whose weights start the run; "" for random ones.
         save_every, evaluate_every: in steps.
         micro_rows: rows that a device works on at once, the rest of its share of the batch after them; 0 for all.
+        reduce_dtype: in which gradients travel between devices and are summed there.
     """
 
     model: MLSTMConfig
@@ -94,6 +95,7 @@ class RunConfig:
     save_every: int = 500
     evaluate_every: int = 1500
     micro_rows: int = 0
+    reduce_dtype: str = "float32"
     loss_scale: LossScaleConfig = LossScaleConfig()
 
     def to_dict(self) -> dict[str, Any]:
@@ -203,6 +205,7 @@ def nvidia_2048() -> RunConfig:
         save_every=2000,  # [N]
         evaluate_every=2000,  # [here]
         micro_rows=256,  # [N docs] rows a GPU in mixed precision
+        reduce_dtype="float16",  # [N] distributed.py: one bucket in half precision, summed, then divided
         loss_scale=LossScaleConfig(
             growth_interval=1000
         ),  # [N] x2 after 1000 clean steps, floor 1; start and cap [here]

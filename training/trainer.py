@@ -61,7 +61,9 @@ class Trainer:
         if config.sentiment_weight:
             variables += self.read_out.trainable_variables
         scale = loss_scale_for(config.precision, config.loss_scale)
-        self.update = Update(variables, optimizer, rates, o.clip_norm, self.strategy, scale, pieces)
+        self.update = Update(
+            variables, optimizer, rates, o.clip_norm, self.strategy, scale, pieces, config.reduce_dtype
+        )
         # every row's, on the host: what a checkpoint holds; the replicas' own tensors are `state`
         zeros = np.zeros([config.data.rows, config.model.units], np.float32)
         self._rows = [tf.Variable(zeros, trainable=False, name=name) for name in ("c", "h")]
