@@ -1,8 +1,13 @@
 """The benchmarks run and print each ratio; how fast is never asserted."""
 
 import json
+import re
 
-from benchmarks import mlstm, prepare
+import numpy as np
+import pytest
+
+from benchmarks import mlstm, prepare, scaling
+from benchmarks.step_time import PUBLISHED, all_reduce_seconds
 
 
 def test_the_mlstm_benchmark_prints_every_ratio(capsys):
@@ -26,3 +31,35 @@ def test_the_benchmark_of_preparing_prints_rate_and_memory(capfd):
         assert words in out
     rows = [json.loads(line) for line in prepare.reviews(200_000)]
     assert len({row["reviewText"] for row in rows}) < len(rows)
+
+
+@pytest.mark.slow
+def test_the_scaling_benchmark_prints_ratios_and_the_model_beside_what_was_published_and_measured(capsys):
+    scaling.main(["--quick"])
+    out = capsys.readouterr().out
+    for words in ("two over one, float32", "two over one, bfloat16", "bfloat16 over float32", "characters/s"):
+        assert words in out
+    rows = re.findall(r"^ +(\d+)  .+? +(\d+) +([\d.]+) +([\d.]+) +([\d.]+|-) +([\d.]+|-) +([+-][\d.]+)%$", out, re.M)
+    assert [(int(units), int(workers)) for units, workers, *_ in rows] == [(p.units, p.workers) for p in PUBLISHED] + [
+        (16, 2)
+    ]
+    for *_, model, measured, published, error in rows:
+        known = published if measured == "-" else measured
+        np.testing.assert_allclose(
+            float(error), 100 * (float(model) / float(known) - 1), atol=max(0.2, 1 / float(known))
+        )
+    assert "nan" not in out and " inf" not in out
+
+
+def test_a_step_of_several_workers_lasts_as_long_as_the_slowest_takes():
+    told = [
+        {"seconds": [1.0, 5.0, 2.0], "gradient": 1000, "all_reduce": 0.5, "message": 0.02},
+        {"seconds": [3.0, 1.0, 4.0], "gradient": 1000, "all_reduce": 0.6, "message": 0.01},
+    ]
+    sizes = scaling.Sizes(units=16, rows=4, window=8, steps=3)
+    pair = scaling.summary(sizes, "mixed_bfloat16/bfloat16", told)
+    assert (pair.workers, pair.seconds, pair.characters, pair.bytes) == (2, 4.0, 64, 2000)
+    assert pair.rate == 16.0
+    np.testing.assert_allclose(all_reduce_seconds(2, pair.bytes, pair.link), 0.6)  # the model repeats what was measured
+    one = scaling.summary(sizes, "float32/float32", told[:1])
+    assert (one.seconds, one.characters, one.bytes, one.link) == (2.0, 32, 4000, None)
