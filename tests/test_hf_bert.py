@@ -245,8 +245,14 @@ def test_the_vocabulary_may_be_in_tokenizer_json_alone(tmp_path):
     assert load(folder).vocabulary == expected
     whole["model"]["type"] = "BPE"
     (folder / "tokenizer.json").write_text(json.dumps(whole))
-    with pytest.raises(CheckpointError, match="no WordPiece vocabulary"):
+    with pytest.raises(CheckpointError, match="must hold a WordPiece vocabulary"):
         load(folder)
+
+
+def test_a_folder_without_a_tokenizer_is_a_model_without_a_vocabulary(tmp_path):
+    model = random_model(None)
+    hf_bert.write_folder(tmp_path / "m", model.config, "uncased", numbers(model), None)
+    assert load(tmp_path / "m").vocabulary is None and load(tmp_path / "m").text == "uncased"
 
 
 def test_a_wrong_folder_gives_one_clear_error(tmp_path):

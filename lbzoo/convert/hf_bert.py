@@ -67,8 +67,8 @@ class HfBert:
                 array = read_array(file, path, source.name)
                 yield name, array.T if source.turned else array
 
-    def vocabulary(self) -> Vocabulary:
-        """The word pieces."""
+    def vocabulary(self) -> Vocabulary | None:
+        """The word pieces, where there is a tokenizer."""
         return read_pieces(self.folder)
 
 

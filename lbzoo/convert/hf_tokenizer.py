@@ -18,20 +18,22 @@ _CLASSES = ("BertTokenizer", "BertTokenizerFast", "PreTrainedTokenizerFast", "To
 _MAX_WHOLE = 64 << 20  # bytes of tokenizer.json
 
 
-def read_pieces(folder: Path) -> Vocabulary:
-    """The vocabulary of a folder.
+def read_pieces(folder: Path) -> Vocabulary | None:
+    """The vocabulary of a folder, or None where it has no tokenizer at all.
 
     Raises:
-        CheckpointError: there is none, it cannot be read, or it is no WordPiece vocabulary.
+        CheckpointError: it cannot be read, or it is no WordPiece vocabulary.
     """
     if (folder / VOCABULARY).is_file():
         return read_vocabulary(folder / VOCABULARY)
+    if not (folder / WHOLE).is_file():
+        return None
     model = _whole(folder).get("model")
     found = model.get("vocab") if isinstance(model, dict) and model.get("type") == "WordPiece" else None
     if not isinstance(found, dict):
         raise CheckpointError(
-            f"{folder} holds no WordPiece vocabulary: neither {VOCABULARY}, nor one in {WHOLE}. "
-            f"Received: {brief(sorted(path.name for path in folder.iterdir()))}."
+            f"{folder / WHOLE} must hold a WordPiece vocabulary where there is no {VOCABULARY}. Received: "
+            f"{brief(model.get('type') if isinstance(model, dict) else model)}."
         )
     for token in _whole(folder).get("added_tokens") or ():
         if isinstance(token, dict):
@@ -59,7 +61,8 @@ def read_text_form(folder: Path) -> str:
         normalizer = _whole(folder).get("normalizer") or {}
         lower = normalizer.get("lowercase") if normalizer.get("type") == "BertNormalizer" else None
     if lower is None:
-        lower = shows_lower_case(read_pieces(folder))
+        pieces = read_pieces(folder)
+        lower = pieces is None or shows_lower_case(pieces)
     accents = options.get("strip_accents")
     for name, value, allowed in (
         ("do_lower_case", lower, (True, False)),

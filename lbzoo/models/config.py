@@ -7,6 +7,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Union
 
 from lbzoo.errors import ConfigError
 from lbzoo.text.clean import POLICIES
+from lbzoo.text.vocabulary import READINGS
 
 
 @dataclasses.dataclass(frozen=True)
@@ -191,7 +192,7 @@ Config = Union[MLSTMConfig, BertConfig]
 CONFIGS = {"mlstm": MLSTMConfig, "bert": BertConfig}
 
 # how a text is prepared, by architecture: a policy of bytes, or which WordPiece
-TEXTS = {"mlstm": tuple(POLICIES), "bert": ("uncased", "cased")}
+TEXTS = {"mlstm": tuple(POLICIES), "bert": tuple(READINGS)}
 
 
 def architecture_of(config: Any) -> str:

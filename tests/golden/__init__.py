@@ -1,0 +1,1 @@
+"""Numbers of other libraries that lbzoo is held to, and the scripts that recorded them."""
