@@ -26,6 +26,7 @@ from lbzoo.errors import ConfigError, TrainingError
 STRATEGIES = ("none", "mirrored", "multiworker", "tpu")
 LOST_EXIT = 76  # another worker was lost; started again together, all go on from the last checkpoint
 STALL_SECONDS = 1200  # a collective that takes longer has a worker that is alive and does nothing
+SILENT_SECONDS = 5  # of waiting for other workers, before it says for whom
 PORT_BASE = 8888  # under Slurm: of the first worker of each machine
 # What a collective raises where a peer died (within a second, or ten if it had just answered) or froze (within ten, by
 # the heartbeat of TensorFlow's coordination service).
@@ -78,16 +79,16 @@ class Roster:
         return json.dumps({"cluster": {"worker": list(self.addresses)}, "task": task})
 
 
-def roster(environment: Mapping[str, str]) -> Roster:
-    """The workers that TF_CONFIG describes or, without it, Slurm.
+def roster() -> Roster:
+    """The workers that the environment describes: TF_CONFIG or, without it, Slurm.
 
     Raises:
         ConfigError: neither is there, or what is there makes no cluster of workers.
     """
-    if environment.get("TF_CONFIG"):
-        return _from_tf_config(environment["TF_CONFIG"])
-    if "SLURM_STEP_NUM_TASKS" in environment:
-        return _from_slurm(environment)
+    if os.environ.get("TF_CONFIG"):
+        return _from_tf_config(os.environ["TF_CONFIG"])
+    if "SLURM_STEP_NUM_TASKS" in os.environ:
+        return _from_slurm()
     raise ConfigError(
         "--strategy multiworker needs to know its workers. Received: neither TF_CONFIG nor a Slurm step (srun) in the "
         "environment. On one machine: python -m training.launch --workers 2 -- COMMAND; on several: examples/cluster/."
@@ -121,25 +122,25 @@ def _from_tf_config(text: str) -> Roster:
     return Roster(tuple(chiefs + workers), index + (len(chiefs) if kind == "worker" else 0), "TF_CONFIG")
 
 
-def _from_slurm(environment: Mapping[str, str]) -> Roster:
+def _from_slurm() -> Roster:
     """Addresses by TensorFlow's resolver, one port a task; devices are left to Slurm (`srun --gpus-per-task`).
 
     The resolver sorts hosts as text, Slurm numbers them as they are listed (n9 before n10): this process finds itself
     by its machine and its number there, not by its rank.
     """
     try:
-        tasks = int(environment["SLURM_STEP_NUM_TASKS"])
-        # gpus_per_*: one each of what is not there; by default it asks nvidia-smi and fails on machines without
+        tasks = int(os.environ["SLURM_STEP_NUM_TASKS"])
+        # the numbers of GPUs play no part then, but without them it asks nvidia-smi, which not every machine has
         resolver = tf.distribute.cluster_resolver.SlurmClusterResolver(
             port_base=PORT_BASE, gpus_per_node=tasks, gpus_per_task=1, auto_set_gpu=False
         )
         addresses = resolver.cluster_spec().job_tasks("worker")
-        own = f"{environment['SLURMD_NODENAME']}:{PORT_BASE + int(environment['SLURM_LOCALID'])}"
+        own = f"{os.environ['SLURMD_NODENAME']}:{PORT_BASE + int(os.environ['SLURM_LOCALID'])}"
         return Roster(tuple(addresses), addresses.index(own), "Slurm")
     except (KeyError, ValueError, RuntimeError) as error:
         raise ConfigError(
             f"Slurm's variables describe no step of workers ({type(error).__name__}: {error}). Received: "
-            f"{ {name: environment[name] for name in sorted(environment) if name.startswith('SLURM_STEP_')} }. "
+            f"{ {name: os.environ[name] for name in sorted(os.environ) if name.startswith('SLURM_STEP_')} }. "
             f"Start every worker with srun, see examples/cluster/slurm.sbatch."
         ) from error
 
@@ -152,7 +153,7 @@ def wait_for_peers(roster: Roster, seconds: float) -> None:
     """
     port = int(roster.addresses[roster.index].rpartition(":")[2])
     missing = {i: address for i, address in enumerate(roster.addresses) if i != roster.index}
-    deadline, said = time.monotonic() + seconds, time.monotonic() + 5
+    deadline, said = time.monotonic() + seconds, time.monotonic() + SILENT_SECONDS
     try:
         door = socket.create_server(("", port), backlog=len(roster.addresses))
     except OSError as error:
@@ -163,14 +164,14 @@ def wait_for_peers(roster: Roster, seconds: float) -> None:
     with door:
         while missing:
             missing = {i: address for i, address in missing.items() if not _answers(address)}
-            if missing and time.monotonic() > said:
-                print(f"worker {roster.index} waits for {_named(missing)}", file=sys.stderr, flush=True)
-                said = deadline
             if missing and time.monotonic() > deadline:
                 raise TrainingError(
                     f"worker {roster.index} waited {seconds:g} s in vain for {_named(missing)}. Look at their logs, "
                     f"whether they were started with the same list of workers, and whether a firewall is between."
                 )
+            if missing and time.monotonic() > said:
+                print(f"worker {roster.index} waits for {_named(missing)}", file=sys.stderr, flush=True)
+                said = deadline
             time.sleep(0.1 if missing else 0)
 
 
@@ -249,15 +250,17 @@ class Cluster:
         except _LOST as error:
             if self.count == 1:
                 raise
-            raise WorkerLostError(f"worker {self.index} lost {self._peer(str(error))}: {_first_line(error)}") from error
+            raise WorkerLostError(f"worker {self.index} lost {self._peer(str(error))}: {_cause(str(error))}") from error
 
     def _peer(self, message: str) -> str:
         tasks = {int(i) for i in re.findall(r"/task:(\d+)", message)} - {self.index}
         return _named({i: self.roster.addresses[i] for i in sorted(tasks)}) if tasks else "another worker"
 
 
-def _first_line(error: BaseException) -> str:
-    return str(getattr(error, "message", error)).strip().splitlines()[0]
+def _cause(message: str) -> str:
+    """The sentence of a TensorFlow error that says what happened."""
+    found = re.search(r"aborted by: (.*)", message)
+    return (found.group(1) if found else message.strip().splitlines()[0]).split(". ")[0]
 
 
 def connect(kind: str, seconds: float = 300) -> Cluster:
@@ -275,7 +278,7 @@ def connect(kind: str, seconds: float = 300) -> Cluster:
     if kind not in STRATEGIES:
         raise ConfigError(f"there is no such strategy. Received: {kind!r}. Known: {', '.join(STRATEGIES)}.")
     if kind == "multiworker":
-        return _multiworker(roster(os.environ), seconds)
+        return _multiworker(roster(), seconds)
     makers = {"none": lambda: None, "mirrored": tf.distribute.MirroredStrategy, "tpu": _tpu}
     return Cluster(makers[kind]())
 
@@ -298,9 +301,11 @@ def _tpu() -> tf.distribute.Strategy:
     """Untested here: there is no TPU."""
     name = os.environ.get("TPU_NAME", "local")
     try:
-        resolver = tf.distribute.cluster_resolver.TPUClusterResolver.connect(name)
+        resolver = tf.distribute.cluster_resolver.TPUClusterResolver(name)
+        tf.config.experimental_connect_to_cluster(resolver)
+        tf.tpu.experimental.initialize_tpu_system(resolver)
         return tf.distribute.TPUStrategy(resolver)
     except (ValueError, KeyError, OSError, RuntimeError, tf.errors.OpError) as error:
         raise TrainingError(
-            f"no TPU answers: {error}. Received: TPU_NAME={name}. See examples/cluster/cloud-tpu.sh."
+            f"no TPU answers: {_cause(str(error))}. Received: TPU_NAME={name}. See examples/cluster/cloud-tpu.sh."
         ) from error

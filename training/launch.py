@@ -228,6 +228,7 @@ def launch(command: Sequence[str], workers: int, logs: Path, restarts: int = 3, 
     try:
         for attempt in range(restarts + 1):
             gang = Gang(command, workers, logs, grace)
+            _say(", ".join(f"worker {worker.number} is process {worker.process.pid}" for worker in gang.workers))
             try:
                 gang.wait(asked, show)
             finally:

@@ -94,8 +94,8 @@ def _run(options: argparse.Namespace) -> int:
         with cluster.watching():
             return _train(options, config, cluster)
     except WorkerLostError as error:
-        print(f"pretrain_mlstm: {error}. Start all workers again to go on.", file=sys.stderr)
-        return LOST_EXIT
+        print(f"pretrain_mlstm: {error}. Start all workers again to go on.", file=sys.stderr, flush=True)
+        os._exit(LOST_EXIT)  # an orderly end would wait for the one that was lost
 
 
 def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> int:
