@@ -6,21 +6,24 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from lbzoo.checkpoint import load
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.models.mlstm import MLSTMLanguageModel
-from training.objectives import language_model_loss
+from training import sample_reviews
+from training.objectives import SentimentReadOut, language_model_loss
+from training.publish import export
+from training.recipes import recipe, with_settings
+from training.trainer import Trainer, open_stream
 from training.widen import long_memories, widened
 
 IDS = np.random.default_rng(3).integers(0, 256, (4, 40)).astype(np.int32)
 
 
 def pair(units: int, wide: int, weight_norm: bool = True, memory: int = 0):
-    config = MLSTMConfig(units=units, embedding_dim=8, weight_norm=weight_norm)
-    narrow = MLSTMLanguageModel(config, seed=1)
-    weights = {name: value.numpy() for name, value in narrow.named_weights().items()}
+    narrow = MLSTMLanguageModel(MLSTMConfig(units=units, embedding_dim=8, weight_norm=weight_norm), seed=1)
     model = MLSTMLanguageModel(MLSTMConfig(units=wide, embedding_dim=8, weight_norm=weight_norm), seed=2)
-    for name, value in widened(config, weights, wide, seed=5, memory=memory).items():
+    for name, value in widened(narrow, model.config, seed=5, memory=memory).items():
         model.named_weights()[name].assign(value)
     return narrow, model
 
@@ -52,8 +55,29 @@ def test_the_ways_out_of_new_units_have_a_gradient_from_the_first_step():
 
 
 def test_fewer_units_are_refused():
-    with pytest.raises(ConfigError, match="8"):
-        widened(MLSTMConfig(units=8), {}, 4, seed=0)
+    narrow = MLSTMLanguageModel(MLSTMConfig(units=8))
+    with pytest.raises(ConfigError, match="fewer units. Received: 4; it has 8"):
+        widened(narrow, MLSTMConfig(units=4), seed=0)
+
+
+def test_another_form_is_refused():
+    narrow = MLSTMLanguageModel(MLSTMConfig(units=8, embedding_dim=16))
+    with pytest.raises(ConfigError, match="same form.*embedding_dim=16"):
+        widened(narrow, MLSTMConfig(units=8, embedding_dim=64), seed=0)
+
+
+def test_a_run_starts_from_a_narrower_checkpoint_and_its_read_out(tmp_path):
+    narrow = MLSTMLanguageModel(MLSTMConfig(units=8, embedding_dim=16), text="reviews", seed=1)
+    read_out = SentimentReadOut(8)
+    read_out.w.assign(np.linspace(-1, 1, 8))
+    read_out.b.assign(0.5)
+    export(narrow, read_out, tmp_path / "narrow")
+    config = with_settings(recipe("tiny"), {"model.units": "12", "init_from": str(tmp_path / "narrow")})
+    trainer = Trainer(config, open_stream(config, sample_reviews.write(tmp_path / "shards")))
+    expected = load(tmp_path / "narrow")  # what float16 left of the weights
+    np.testing.assert_allclose(trainer.model(IDS)[0], expected(IDS)[0], atol=1e-4, rtol=1e-3)
+    np.testing.assert_allclose(trainer.read_out.w, [*np.linspace(-1, 1, 8), 0, 0, 0, 0], atol=1e-6)
+    assert float(trainer.read_out.b) == 0.5
 
 
 def test_long_memories_are_given_to_half_of_the_new_units():

@@ -8,6 +8,8 @@ import numpy as np
 import tensorflow as tf
 
 from lbzoo._keras import Layer, add_weight
+from lbzoo.errors import ConfigError
+from lbzoo.transfer.probe import Probe
 
 BITS = 1 / math.log(2)
 
@@ -20,6 +22,21 @@ class SentimentReadOut(Layer):
         self.w = add_weight(self, "w", [units], np.zeros(units, np.float32))
         self.b = add_weight(self, "b", [], np.zeros([], np.float32))
         self.built = True
+
+    def start_from(self, probe: Probe) -> None:
+        """Take over what `training.publish.read_out_probe` wrote; units that it does not know begin at zero.
+
+        Raises:
+            ConfigError: the probe reads another state than the last hidden one, or has other than two classes.
+        """
+        form = (probe.state, probe.pool, probe.tanh, len(probe.coef))
+        if form != ("hidden", "last", False, 1) or probe.coef.shape[1] > self.w.shape[0]:
+            raise ConfigError(
+                "a read-out starts from a probe of two classes on the last hidden state of at most as many units. "
+                f"Received: state={probe.state!r}, pool={probe.pool!r}, tanh={probe.tanh}, shape {probe.coef.shape}."
+            )
+        self.w.assign(np.pad(probe.coef[0], (0, self.w.shape[0] - probe.coef.shape[1])))
+        self.b.assign(probe.intercept[0])
 
     def call(self, hidden: tf.Tensor) -> tf.Tensor:
         """See the class."""

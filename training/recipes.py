@@ -76,7 +76,8 @@ class RunConfig:
         memory: where above 0, half the units start with gate biases for memories of 2 to `memory` bytes.
         sentiment_weight: of the second loss, the sentiment of the text so far at every byte; 0 leaves it out.
         precision: Keras policy name; loss scaling is on under mixed_float16 and only there.
-        init_from: checkpoint folder whose weights start the run; "" for random ones.
+        init_from: name or folder of a checkpoint whose weights, and read-out if it has one, start the run; one with
+            fewer units is widened (training/widen.py); "" for random ones.
         save_every, evaluate_every: in steps.
         micro_rows: rows that a device works on at once, the rest of its share of the batch after them; 0 for all.
         reduce_dtype: in which gradients travel between devices and are summed there.

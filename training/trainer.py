@@ -15,11 +15,13 @@ import numpy as np
 import tensorflow as tf
 
 from lbzoo._keras import adam
-from lbzoo.checkpoint import load
 from lbzoo.errors import ConfigError
+from lbzoo.folder import PROBE
+from lbzoo.loading import load_with_folder
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.optimizers.loss_scale import loss_scale_for
 from lbzoo.optimizers.update import Update
+from lbzoo.transfer import probe_file
 from training import loop, plan
 from training.checkpointing import Checkpoints
 from training.cluster import Cluster
@@ -29,6 +31,7 @@ from training.heldout import held_out
 from training.objectives import BITS, SentimentReadOut, language_model_loss, sentiment_loss
 from training.recipes import RunConfig
 from training.watch import Watch
+from training.widen import long_memories, widened
 
 
 class Trainer:
@@ -54,8 +57,7 @@ class Trainer:
         self._share = config.data.rows // replicas
         rates, o = plan.schedule(config, stream.steps_per_epoch), config.optimizer
         with self.strategy.scope():
-            self.model = _start(config)
-            self.read_out = SentimentReadOut(config.model.units)
+            self.model, self.read_out = _start(config)
             optimizer = adam(rates.peak, o.beta_1, o.beta_2, o.epsilon)
         variables = list(self.model.trainable_variables)
         if config.sentiment_weight:
@@ -172,21 +174,20 @@ class SharedCheckpoints(Checkpoints):
         return commit
 
 
-def _start(config: RunConfig) -> MLSTMLanguageModel:
+def _start(config: RunConfig) -> tuple[MLSTMLanguageModel, SentimentReadOut]:
+    """The model and its read-out before the first step: random, or those of `config.init_from`, widened if need be."""
+    units = config.model.units
     model = MLSTMLanguageModel(config.model, text=config.text, seed=config.seed, dtype=config.precision)
-    weights = model.named_weights()
+    read_out, weights = SentimentReadOut(units), model.named_weights()
     if config.init_from:
-        for name, value in load(config.init_from).unfolded().named_weights().items():
+        trained, folder = load_with_folder(config.init_from)
+        for name, value in widened(trained, config.model, config.seed, config.memory).items():
             weights[name].assign(value)
+        if config.sentiment_weight and (folder / PROBE).exists():
+            read_out.start_from(probe_file.load(folder))
     elif config.memory:
-        # forget bias log(T - 1), input bias its negative: half a state is kept for T bytes (Tallec & Ollivier 2018)
-        n, half = config.model.units, config.model.units // 2
-        spans = np.exp(np.random.default_rng(config.seed).uniform(np.log(2), np.log(config.memory), half))
-        bias = weights["b"].numpy()
-        bias[n : n + half] = np.log(spans - 1 + 1e-3)
-        bias[:half] = -bias[n : n + half]
-        weights["b"].assign(bias)
-    return model
+        weights["b"].assign(long_memories(weights["b"].numpy(), units, config.memory, config.seed))
+    return model, read_out
 
 
 def open_stream(config: RunConfig, shards: Path) -> ByteStream:

@@ -8,34 +8,37 @@ new units start at random and hear everybody, so that gradients tell them apart 
 from __future__ import annotations
 
 import dataclasses
-from typing import Mapping
 
 import numpy as np
 
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
-from lbzoo.models.mlstm import NORMED, initial_weights
+from lbzoo.models.mlstm import NORMED, MLSTMLanguageModel, initial_weights
 
 
-def widened(
-    config: MLSTMConfig, weights: Mapping[str, np.ndarray], units: int, seed: int, memory: int = 0
-) -> dict[str, np.ndarray]:
-    """The weights of `units` units that give the same logits as `weights`.
+def widened(trained: MLSTMLanguageModel, config: MLSTMConfig, seed: int, memory: int = 0) -> dict[str, np.ndarray]:
+    """Weights for a model of `config` that gives the same logits as `trained`.
 
     Args:
-        config: of the trained model.
-        weights: its weights by name, in the form (v, g) where `config.weight_norm`.
-        units: at least as many as it has.
+        trained: with as many units or fewer.
+        config: with the same vocabulary, embedding and layers.
         seed: of the new units' weights.
         memory: see `long_memories`, for the new units.
 
     Raises:
-        ConfigError: fewer units than the model has.
+        ConfigError: the two differ in more than units, or there are fewer units than `trained` has.
     """
-    n = config.units
+    if isinstance(trained, MLSTMLanguageModel):
+        trained = trained.unfolded() if config.weight_norm else trained.folded()
+    if dataclasses.replace(config, units=getattr(trained.config, "units", 0)) != trained.config:
+        raise ConfigError(
+            f"a run goes on from an mLSTM of the same form. Received: {trained.config}; the run has {config}."
+        )
+    n, units = trained.config.units, config.units
     if units < n:
         raise ConfigError(f"a model cannot be widened to fewer units. Received: {units}; it has {n}.")
-    wide = initial_weights(dataclasses.replace(config, units=units), seed)
+    weights = {name: value.numpy() for name, value in trained.named_weights().items()}
+    wide = initial_weights(config, seed)
     if memory:
         wide["b"] = long_memories(wide["b"], units, memory, seed, first=n)
     gates = np.concatenate([gate * units + np.arange(n) for gate in range(4)])  # the old units' columns of i, f, o, u
