@@ -28,6 +28,7 @@ _NOISE = (
 _FILTER = """
 import os, re, signal, sys
 signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
 noise = re.compile(sys.argv[1].encode())
 for line in sys.stdin.buffer:
     if not noise.search(line):

@@ -174,7 +174,8 @@ def read_commit(folder: Path) -> dict[str, Any]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    """Its message, without TensorFlow's names for where it happened."""
+    return re.sub(r"\{\{.*?\}\} | \[Op:\w+\]", "", " ".join(str(error).split()))
 
 
 def _step(folder: Path) -> int:

@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import glob
 import json
+import os
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
@@ -32,6 +33,7 @@ except ImportError:  # Windows: what a killed run left goes after an hour, see l
 
 INDEX = "index.json"
 _LOCK = "lock"
+_BACK = "The last good checkpoint is intact; put the file back, then start again."
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +54,22 @@ class Shards:
     offsets: np.ndarray
     target: Optional[np.ndarray]
     begins: Optional[np.ndarray]
+
+    def check(self) -> None:
+        """Whether the mapped files are there still, as long as they were: reading on past an end kills the process.
+
+        Raises:
+            TrainingError: one has gone, or was cut.
+        """
+        for name, mapped in (("text.bin", self.text), ("target.bin", self.target)):
+            if mapped is None:
+                continue
+            try:
+                size = os.stat(self.folder / name).st_size
+            except OSError as error:
+                raise TrainingError(f"{self.folder / name} has gone: {error.strerror}. {_BACK}") from error
+            if size < mapped.nbytes:
+                raise TrainingError(f"{self.folder / name} was cut to {size} of {mapped.nbytes} bytes. {_BACK}")
 
     def documents(self) -> Iterator[bytes]:
         """Each document's bytes, in order."""
