@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from lbzoo.convert.bert_names import place_of
 from lbzoo.convert.hf_config import classifies, is_bert, read_config, write_config
 from lbzoo.convert.hf_tokenizer import OPTIONS, read_pieces, read_text_form, write_tokenizer
 from lbzoo.errors import CheckpointError
@@ -126,49 +127,13 @@ def _names(config: BertConfig) -> dict[str, Source]:
     return {ours: _theirs(ours, below, "", ("weight", "bias")) for ours in config.shapes()}
 
 
-_PLACES = {
-    "embeddings/token": "embeddings.word_embeddings",
-    "embeddings/position": "embeddings.position_embeddings",
-    "embeddings/segment": "embeddings.token_type_embeddings",
-    "embeddings": "embeddings",
-    "pooler": "pooler.dense",
-    "mlm/transform": "cls.predictions.transform.dense",
-    "mlm": "cls.predictions.transform",
-    "nsp": "cls.seq_relationship",
-    "classifier": "classifier",
-    "regressor": "classifier",
-}
-_IN_LAYER = {
-    "attention/query": "attention.self.query",
-    "attention/key": "attention.self.key",
-    "attention/value": "attention.self.value",
-    "attention/output": "attention.output.dense",
-    "attention": "attention.output",
-    "ffn/inner": "intermediate.dense",
-    "ffn/output": "output.dense",
-    "ffn": "output",
-}
-_HEADS = ("mlm", "nsp", "classifier", "regressor")
-
-
 def _theirs(ours: str, encoder: str, root: str, norms: tuple[str, str]) -> Source:
     """Their name under the prefixes of the encoder and of what stands on it; `norms` are their gamma and beta."""
-    if ours == "mlm/bias":
-        return Source(f"{root}cls.predictions.bias", False)
-    prefix = root if ours.split("/")[0] in _HEADS else encoder
-    if ours in _PLACES:
-        return Source(f"{prefix}{_PLACES[ours]}.weight", False)
-    place, part = ours.rsplit("/", 1)
-    norm = place.endswith("/layer_norm")
-    place = place[: -len("/layer_norm")] if norm else place
-    if place.startswith("layer_"):
-        number, inner = place[len("layer_") :].split("/", 1)
-        found = f"encoder.layer.{number}.{_IN_LAYER[inner]}"
-    else:
-        found = _PLACES[place]
-    if norm:
-        return Source(f"{prefix}{found}.LayerNorm.{norms[part == 'beta']}", False)
-    return Source(f"{prefix}{found}.{'weight' if part == 'kernel' else 'bias'}", part == "kernel")
+    module, part = place_of(ours)
+    module = encoder + module[len("bert.") :] if module.startswith("bert.") else root + module
+    if part in ("gamma", "beta"):
+        return Source(f"{module}.LayerNorm.{norms[part == 'beta']}", False)
+    return Source(f"{module}.{'bias' if part == 'bias' else 'weight'}", part == "kernel")
 
 
 def _inspect(folder: Path, values: Mapping[str, Any], file: Any) -> HfBert:
