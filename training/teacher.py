@@ -95,13 +95,18 @@ def _missing(score: float, label: float) -> float:
     return label - score if score * np.sign(label) < abs(label) else 0.0
 
 
+def score(text: bytes, weights: Mapping[bytes, float], intercept: float) -> float:
+    """Log-odds of the whole text being positive, as `fit` has it."""
+    return sum(weights.get(feature, 0.0) for feature in set(features(text))) + intercept
+
+
 def accuracies(weights: Mapping[bytes, float], intercept: float, data: Path) -> dict[str, float]:
     """Percent of the test split of each task that the teacher's score at the end of the text gets right."""
     found = {}
     for task in SPLITS:
         texts, labels = read_task(task, data / task_folder(task), "test")
-        scores = [sum(weights.get(f, 0.0) for f in set(features(encode(text, "reviews")))) for text in texts]
-        right = [(score + intercept > 0) == (label == POSITIVE) for score, label in zip(scores, labels)]
+        scores = [score(encode(text, "reviews"), weights, intercept) for text in texts]
+        right = [(value > 0) == (label == POSITIVE) for value, label in zip(scores, labels)]
         found[task] = 100 * float(np.mean(right))
     return found
 
