@@ -13,6 +13,7 @@ from typing import Any
 from lbzoo.errors import ManifestError, UnknownModelError
 from lbzoo.manifest import BundledSource, Entry, HubSource, Source, read_manifest
 from lbzoo.text.clean import POLICIES
+from lbzoo.text.vocabulary import READINGS
 
 DEFAULT_MODEL = "mlstm-512-reviews"
 MANIFEST = "checkpoints_manifest.json"
@@ -109,7 +110,7 @@ def _lines(entry: Entry) -> Iterator[str]:
     yield row(
         "architecture", f"{entry.architecture}: {', '.join(f'{k}={v}' for k, v in entry.config.to_dict().items())}"
     )
-    yield row("text", f"{entry.text}: {POLICIES[entry.text].description}")
+    yield row("text", f"{entry.text}: {_reading(entry.text)}")
     yield row("licence", entry.license)
     yield row("training data", entry.training_data)
     yield row("status", entry.status)
@@ -140,6 +141,15 @@ def _lines(entry: Entry) -> Iterator[str]:
         yield row("untested here", item)
     for note in entry.notes:
         yield row("note", note)
+
+
+def _reading(text: str) -> str:
+    """How a text is prepared, in words."""
+    if text in POLICIES:
+        return POLICIES[text].description
+    lowercase, policy = READINGS[text]
+    first = f"{POLICIES[policy].description}, then " if policy else ""
+    return f"{first}WordPiece, {'lower case and no accents' if lowercase else 'case and accents kept'}"
 
 
 def _source_line(source: Source) -> str:

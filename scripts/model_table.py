@@ -34,7 +34,7 @@ def with_table(readme: str, entries: tuple[Entry, ...]) -> str:
 def _row(entry: Entry) -> tuple[str, ...]:
     cells = (
         f"`{entry.name}`",
-        f"{entry.architecture}, {entry.config.units} units" if entry.architecture == "mlstm" else entry.architecture,
+        f"{entry.architecture}, {entry.config.units} units",
         megabytes(entry.size),
         entry.license,
         _figures(entry, "ours"),

@@ -8,6 +8,7 @@ import tensorflow as tf
 from safetensors.numpy import load_file
 
 import lbzoo
+from lbzoo.folder import measure
 from lbzoo.models.bert_layers import Dropout, attention_bias, embed, fused, pooled, transformer_layer
 from lbzoo.text.wordpiece import WordPiece
 from tests.golden import minilm
@@ -74,6 +75,15 @@ def test_a_real_model_equals_transformers(real, data_dir, rows):
             np.testing.assert_array_equal(received, expected)
         else:
             np.testing.assert_allclose(received, expected, atol=1e-5, rtol=0, err_msg=name)
+
+
+@needs_minilm
+def test_the_manifests_minilm_is_this_one(real):
+    entry = lbzoo.info("bert-minilm-l6")
+    assert (real[0].config, real[0].text) == (entry.config, entry.text)
+    for file in entry.files:
+        if file.sha256:
+            assert measure(MINILM / file.path) == file
 
 
 @needs_minilm

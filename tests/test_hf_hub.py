@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 
 import numpy as np
 import pytest
@@ -153,3 +154,18 @@ def test_a_folder_is_verified_too(server, tmp_path, run):
     assert status == 0 and "vocab.txt" in out and "39 tensors, F32" in out
     status, out, _ = run("info", tmp_path / "theirs")
     assert status == 0 and "bert" in out
+
+
+def test_the_public_berts_are_pinned_and_read_from_the_hubs_own_files():
+    found = {entry.name: entry for entry in registry.entries() if entry.architecture == "bert"}
+    hub = {name: (entry.sources[-1].repo, entry.sources[-1].revision[:8]) for name, entry in found.items()}
+    assert hub.items() >= {
+        ("bert-base-uncased", ("google-bert/bert-base-uncased", "86b5e093")),
+        ("bert-minilm-l6", ("sentence-transformers/all-MiniLM-L6-v2", "1110a243")),
+        ("bert-base-cased", ("google-bert/bert-base-cased", "cd5ef92a")),
+        ("bert-large-uncased", ("google-bert/bert-large-uncased", "6da4b6a2")),
+    }
+    for name in ("bert-base-uncased", "bert-minilm-l6"):
+        (weights,) = (file for file in found[name].files if file.path == "model.safetensors")
+        numbers = sum(math.prod(shape) for shape in found[name].config.shapes().values())
+        assert 0 < weights.size - 4 * numbers < 30_000, "what is no number is the header"
