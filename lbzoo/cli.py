@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lbzoo {lbzoo.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_list, _info, _download, _verify, _predict, _features, _trace, _evaluate, _doctor):
+    for add in (_list, _info, _download, _verify, _predict, _features, _trace, _evaluate, _convert, _doctor):
         add(commands)
     return parser
 
@@ -234,6 +234,24 @@ def _evaluate(commands: Any) -> None:
     parser.add_argument("--split", default="test", help="train, dev, valid or test, as the set has (default: test)")
     parser.add_argument("--fit", action="store_true", help="fit a new probe, though the checkpoint has one")
     _add_model(parser)
+
+
+def _convert(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "convert",
+        "converting",
+        "turn another library's folder into a checkpoint, and with --export back",
+        "hf-bert: Hugging Face's files, in safetensors. google-bert: a TensorFlow 1 checkpoint with bert_config.json "
+        "and vocab.txt. openai-mlstm: the files 0.npy to 14.npy.",
+        "lbzoo convert google-bert uncased_L-12_H-768_A-12 my-bert",
+    )
+    parser.add_argument("kind", choices=("hf-bert", "google-bert", "openai-mlstm"), help="of the other folder")
+    parser.add_argument("folder", metavar="FOLDER", help="what is read; with --export a checkpoint by name or folder")
+    parser.add_argument("output", metavar="OUT", help="where the result is written")
+    parser.add_argument("--export", action="store_true", help="write the other library's folder")
+    parser.add_argument("--gelu", choices=("tanh", "erf"), help="what gelu means in google-bert (default: tanh)")
+    parser.add_argument("--text", choices=("uncased", "cased"), help="of google-bert (default: what its pieces show)")
 
 
 def _doctor(commands: Any) -> None:

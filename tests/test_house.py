@@ -36,7 +36,7 @@ LAYERS = (
     "states features trace",
     "transfer",
     "verify tables",
-    "console doctor commands zoo cli __main__",
+    "console doctor commands converting zoo cli __main__",
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names.split()}
 UPWARDS = {  # what a person looks for on the object at hand
