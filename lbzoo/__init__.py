@@ -21,6 +21,7 @@ _HOMES = {
     "lbzoo.models.config": "BertConfig MLSTMConfig",
     "lbzoo.models.mlstm": "MLSTM MLSTMLanguageModel",
     "lbzoo.registry": "DEFAULT_MODEL info list_models",
+    "lbzoo.transfer.classifier": "TextClassifier",
     "lbzoo.transfer.sentiment": "SentimentClassifier",
 }
 _HOME_OF = {name: module for module, names in _HOMES.items() for name in names.split()}
@@ -46,6 +47,7 @@ __all__ = [  # tests/test_import.py holds it equal to _HOMES
     "NotFittedError",
     "SentimentClassifier",
     "TableError",
+    "TextClassifier",
     "TextError",
     "TrainingError",
     "UnknownModelError",
@@ -75,6 +77,7 @@ if TYPE_CHECKING:
     from lbzoo.models.config import BertConfig, MLSTMConfig
     from lbzoo.models.mlstm import MLSTM, MLSTMLanguageModel
     from lbzoo.registry import DEFAULT_MODEL, info, list_models
+    from lbzoo.transfer.classifier import TextClassifier
     from lbzoo.transfer.sentiment import SentimentClassifier
 
 

@@ -1,6 +1,6 @@
 """What a classifier is trained on, checked: texts with a label and a weight each, as given and as a model reads them.
 
-Weights follow scikit-learn: a row of weight 2 counts as two rows, one of weight 0 as none.
+Of weights only the ratios matter: a row of weight 2 counts twice as much as one of weight 1, one of 0 not at all.
 """
 
 from __future__ import annotations

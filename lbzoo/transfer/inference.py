@@ -125,9 +125,25 @@ class _Loaded:
             from lbzoo.checkpoint import load_probe
 
             self.probe = load_probe(self.prepared.folder)
+            self._require_expected_answers()
         unit, polarity = sentiment_unit(self.prepared.model.card, self.prepared.model.config.units)
         self.unit_probe = None
         if unit is not None:
             coef = np.zeros((1, self.prepared.model.config.units), np.float32)
             coef[0, unit] = polarity
             self.unit_probe = Probe(coef, np.zeros(1, np.float32), [NEGATIVE, POSITIVE])
+
+    def _require_expected_answers(self) -> None:
+        """A fine-tuned checkpoint that answers otherwise than when it was saved decides about nothing."""
+        from lbzoo.checkpoint import load_classifier
+
+        values, probe = load_classifier(self.prepared.folder), self.probe
+        if values is None or probe is None:
+            return
+        from lbzoo.transfer.classifier_file import require_expected
+
+        exact = self.prepared if self.dtype == "float32" else PreparedModel(self.prepared.model)
+        reader = exact.reader(probe.state, probe.pool, probe.tanh)
+        require_expected(
+            values, self.prepared.folder, probe, lambda texts: np.concatenate(list(reader.iter_read(texts)))
+        )
