@@ -98,7 +98,7 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lbzoo {lbzoo.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_list, _info, _download, _verify, _predict, _features, _trace, _evaluate, _convert, _doctor):
+    for add in (_list, _info, _download, _verify, _predict, _features, _trace, _finetune, _evaluate, _convert, _doctor):
         add(commands)
     return parser
 
@@ -219,6 +219,40 @@ def _trace(commands: Any) -> None:
     _add_model(parser, batch=False)
 
 
+def _finetune(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "finetune",
+        "commands",
+        "train a checkpoint on texts and labels of your own",
+        "All weights are trained; the epoch that does best on held-out texts is written as a checkpoint folder, which "
+        "`lbzoo predict --model FOLDER` answers by. The same seed gives the same weights.",
+        f"lbzoo finetune --model {DEFAULT_MODEL} --train train.csv --text-column text --label-column label "
+        "--output my-model",
+    )
+    parser.add_argument("--train", required=True, metavar="PATH", help="csv, tsv or jsonl (.gz, .xz too)")
+    parser.add_argument("--validation", metavar="PATH", help="held-out texts (default: a tenth of each label)")
+    parser.add_argument("--output", "-o", required=True, metavar="FOLDER", help="where the checkpoint is written")
+    group = parser.add_argument_group("input")
+    group.add_argument(
+        "--text-column", "--column", "-c", dest="column", metavar="NAME", help="of the texts, by name or number from 1"
+    )
+    group.add_argument(
+        "--label-column", "-l", default="label", metavar="NAME", help="of the labels, by name or number from 1"
+    )
+    _add_table(group)
+    group = parser.add_argument_group("training")
+    group.add_argument("--model", "-m", default=DEFAULT_MODEL, help=MODEL)
+    group.add_argument("--epochs", type=_count(1), help="most passes over the texts")
+    group.add_argument("--batch-size", type=_count(1), help="texts of one update")
+    group.add_argument("--learning-rate", type=_number(0, 1), help="of Adam, at its peak")
+    group.add_argument("--unfreeze", choices=("gradual", "all", "head"), help="which weights train, and when")
+    group.add_argument("--language-model-weight", type=_number(0, 100), help="of the next-byte loss beside the labels'")
+    group.add_argument("--class-weight", choices=("balanced",), help="rare labels count as much as frequent ones")
+    group.add_argument("--seed", dest="random_state", type=_count(0), help="of all that is random")
+    group.add_argument("--half", action="store_true", help="write float16: half the size")
+
+
 def _evaluate(commands: Any) -> None:
     parser = _command(
         commands,
@@ -277,6 +311,10 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
         "--file", "-f", metavar="PATH", help="txt, csv, tsv or jsonl (.gz, .xz too); - for standard input"
     )
     group.add_argument("--column", "-c", help="the column of the texts, by name or number from 1")
+    _add_table(group)
+
+
+def _add_table(group: Any) -> None:
     group.add_argument(
         "--format",
         choices=("txt", "csv", "tsv", "jsonl"),
@@ -309,6 +347,19 @@ def _add_model(parser: argparse.ArgumentParser, batch: bool = True) -> None:
 def _add_cache(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--cache", metavar="FOLDER", help=CACHE)
     parser.add_argument("--offline", action="store_true", default=None, help="use what is on this machine only")
+
+
+def _number(low: float, high: float) -> Callable[[str], float]:
+    def number(value: str) -> float:
+        try:
+            found = float(value)
+        except ValueError:
+            found = float("nan")
+        if not low <= found < high:
+            raise argparse.ArgumentTypeError(f"a number from {low} to below {high} is needed. Received: {value!r}")
+        return found
+
+    return number
 
 
 def _count(least: int) -> Callable[[str], int]:

@@ -1,4 +1,4 @@
-"""`lbzoo predict`, `features`, `trace` and `evaluate`: the commands that run a model.
+"""`lbzoo predict`, `features`, `finetune`, `trace` and `evaluate`: the commands that run a model.
 
 What can be wrong with the input and the output is looked at before TensorFlow is imported.
 """
@@ -9,16 +9,17 @@ import argparse
 import collections
 import contextlib
 import itertools
+import pathlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from lbzoo import registry
-from lbzoo.console import import_tensorflow, note, one_line, progress
-from lbzoo.errors import NotFittedError, UsageError
-from lbzoo.loading import is_path
-from lbzoo.tables import Row, Table, new_names, open_table, open_writer, output_format, replaced
+from lbzoo import checkpoint
+from lbzoo.console import import_tensorflow, note, one_line, progress, quiet_first_call
+from lbzoo.errors import NotFittedError, TableError, UsageError
+from lbzoo.loading import typed_model
+from lbzoo.tables import Row, Table, choose_column, new_names, open_table, open_writer, output_format, replaced
 
 _WINDOW = 1024  # texts whose features are held at a time
 _NPY_HEADER = 128  # bytes, fixed so that the number of rows can be written at the end
@@ -53,7 +54,7 @@ def run_features(args: argparse.Namespace) -> None:
         raise UsageError("npy is written to a file. Pass --output features.npy.")
     format = "npy" if numbers_only else output_format(path, args.output_format)
     with _open_input(args) as table:
-        _require_known(args.model)
+        args.model = typed_model(args.model)
         import_tensorflow()
         from lbzoo.features import FeatureExtractor
 
@@ -82,7 +83,7 @@ def run_evaluate(args: argparse.Namespace) -> None:
     """Accuracy on a labelled set; the last line is `accuracy` and the percentage."""
     from lbzoo.transfer import reviews
 
-    _require_known(args.model)
+    args.model = typed_model(args.model)
     texts, labels = reviews.read_task(args.task, args.data, args.split)  # before the seconds that TensorFlow takes
     classifier = None if args.fit else _classifier(args)
     if classifier is None or not _has_probe(classifier):
@@ -104,6 +105,31 @@ def run_evaluate(args: argparse.Namespace) -> None:
     print(f"accuracy {accuracy:.2f}")
 
 
+def run_finetune(args: argparse.Namespace) -> None:
+    """Fine-tune a checkpoint on a table of texts and labels, and write it as a folder."""
+    output = pathlib.Path(args.output)
+    checkpoint.require_replaceable(output)  # all that can be said at once is, before the hours of work
+    args.model = typed_model(args.model)
+    texts, labels = _labelled(args.train, args)
+    held_out = None if args.validation is None else _labelled(args.validation, args)
+    import_tensorflow()
+    from lbzoo.transfer.classifier import TextClassifier
+
+    names = ("epochs", "batch_size", "learning_rate", "unfreeze", "language_model_weight", "random_state")
+    options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
+    quiet_first_call(_compile)()
+    classifier = TextClassifier(args.model, **options)
+    classifier.fit(texts, labels, validation_data=held_out, class_weight=args.class_weight)
+    classifier.save(output, dtype="float16" if args.half else "float32")
+    meta, found = classifier.probe_.meta, classifier.history_
+    print(f"trained on {meta['train_rows']} texts, {len(classifier.classes_)} labels")
+    if meta["held_out_rows"]:
+        best, frozen = (100 * found[i]["held_out_accuracy"] for i in (classifier.best_epoch_, 0))
+        print(f"held out {meta['held_out_rows']} texts, frozen checkpoint accuracy {frozen:.2f}")
+        print(f"held out {meta['held_out_rows']} texts, epoch {classifier.best_epoch_} accuracy {best:.2f}")
+    print(f"saved to {output}")
+
+
 def run_trace(args: argparse.Namespace) -> None:
     """The sentiment, or a unit, after every byte of a text."""
     if args.output:
@@ -123,14 +149,28 @@ def run_trace(args: argparse.Namespace) -> None:
         print(trace.to_terminal())
 
 
-def _require_known(model: str) -> None:
-    """A misspelt name is told before the seconds that TensorFlow takes to start."""
-    if not is_path(model):
-        registry.find(model)
+def _labelled(path: str, args: argparse.Namespace) -> tuple[list[str], list[Any]]:
+    """Texts and labels of a table."""
+    texts, labels = [], []
+    with open_table(path, notice=note, **_table_options(args)) as table:
+        place = choose_column(table.columns, args.label_column, table.name, "--label-column")
+        column = table.columns[place]
+        if column == table.column:
+            raise UsageError(f"the texts and the labels of {table.name} are one column. Received: {column!r}.")
+        for row in table:
+            label = dict(row.items).get(column) if table.format == "jsonl" else row.items[place][1]
+            if label is None or label == "":
+                raise TableError(
+                    f"{table.name}, row {row.number} (line {row.line}) has no label in {column!r}. "
+                    "Leave out the rows without one."
+                )
+            texts.append(row.text)
+            labels.append(label)
+    return texts, labels
 
 
 def _classifier(args: argparse.Namespace) -> Any:
-    _require_known(args.model)
+    args.model = typed_model(args.model)  # a misspelt name is told before the seconds that TensorFlow takes to start
     import_tensorflow()
     from lbzoo.transfer.inference import SentimentInference  # scikit-learn would cost half a second
 
@@ -152,14 +192,7 @@ def _has_probe(classifier: Any) -> bool:
 
 def _open_input(args: argparse.Namespace) -> contextlib.AbstractContextManager[Table]:
     """The table that the arguments name: texts among them, a file, or standard input."""
-    options = {
-        "column": args.column,
-        "format": args.format,
-        "header": not args.no_header,
-        "delimiter": _delimiter(args.delimiter),
-        "quoting": args.quoting,
-        "encoding": args.encoding,
-    }
+    options = _table_options(args)
     if args.text and args.text != ["-"]:
         if args.file is not None:
             raise UsageError("texts as arguments and --file do not go together; give one of them.")
@@ -172,6 +205,24 @@ def _open_input(args: argparse.Namespace) -> contextlib.AbstractContextManager[T
     if not args.text and args.file is None and sys.stdin.isatty():
         raise UsageError("no texts: give them as arguments, name a --file, or pipe them in.")
     return open_table(args.file or "-", notice=note, **options)
+
+
+def _compile() -> None:
+    """TensorFlow announces its first compilation; a bar that shows progress meanwhile cannot be kept off the noise."""
+    import tensorflow as tf
+
+    tf.function(lambda x: x + 1, jit_compile=True)(tf.zeros([]))
+
+
+def _table_options(args: argparse.Namespace) -> dict[str, Any]:
+    return {
+        "column": args.column,
+        "format": args.format,
+        "header": not args.no_header,
+        "delimiter": _delimiter(args.delimiter),
+        "quoting": args.quoting,
+        "encoding": args.encoding,
+    }
 
 
 def _delimiter(value: str | None) -> str | None:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from lbzoo import registry
 from lbzoo.console import aligned, import_tensorflow, note, one_line
 from lbzoo.errors import LbzooError, UsageError
-from lbzoo.loading import checkpoint_folder, is_path
+from lbzoo.loading import checkpoint_folder, is_path, typed_model
 
 if TYPE_CHECKING:
     from lbzoo import verify
@@ -40,6 +40,7 @@ def run_list(args: argparse.Namespace) -> None:
 
 def run_info(args: argparse.Namespace) -> None:
     """Print an entry of the manifest with the card of a bundled one, or what a folder holds."""
+    args.name = typed_model(args.name)
     if is_path(args.name):
         from lbzoo import checkpoint
         from lbzoo.folder import CARD
@@ -101,6 +102,7 @@ def _checks(name: str, args: argparse.Namespace) -> list[verify.Check] | LbzooEr
     from lbzoo import hub, verify
 
     try:
+        name = typed_model(name)
         if is_path(name):
             folder = Path(os.path.expanduser(name))
             if not folder.is_dir():

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from lbzoo.tables.reading import FORMATS, Row, Table, guess_format, open_table
+from lbzoo.tables.reading import FORMATS, Row, Table, choose_column, guess_format, open_table
 from lbzoo.tables.source import Lines, open_lines
 from lbzoo.tables.writing import RowWriter, new_names, open_writer, output_format, replaced
 
@@ -12,6 +12,7 @@ __all__ = [
     "Row",
     "RowWriter",
     "Table",
+    "choose_column",
     "guess_format",
     "new_names",
     "open_lines",

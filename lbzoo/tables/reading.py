@@ -126,7 +126,8 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _choose_column(columns: list[str], column: str | None, name: str) -> int:
+def choose_column(columns: list[str], column: str | None, name: str, option: str = "--column") -> int:
+    """Position of the column of that name or number from 1; None finds the texts. TableError, which names `option`."""
     listed = ", ".join(map(repr, columns[:50])) + (", ..." if len(columns) > 50 else "")
     if column is None:
         if len(columns) == 1:
@@ -135,12 +136,12 @@ def _choose_column(columns: list[str], column: str | None, name: str) -> int:
         for usual in TEXT_COLUMNS:
             if plain.count(usual) == 1:
                 return plain.index(usual)
-        raise TableError(f"{name}: which column holds the texts? Pass --column NAME (or its number). Found: {listed}.")
+        raise TableError(f"{name}: which column holds the texts? Pass {option} NAME (or its number). Found: {listed}.")
     if columns.count(column) == 1:
         return columns.index(column)
     if column in columns:
         places = [str(i + 1) for i, each in enumerate(columns) if each == column]
-        raise TableError(f"{name} has {len(places)} columns named {column!r}. Pass --column {' or '.join(places)}.")
+        raise TableError(f"{name} has {len(places)} columns named {column!r}. Pass {option} {' or '.join(places)}.")
     if column.isdecimal() and 1 <= int(column) <= len(columns):
         return int(column) - 1
     near = difflib.get_close_matches(column.strip().casefold(), [each.strip().casefold() for each in columns], n=1)
@@ -152,7 +153,7 @@ def _choose_column(columns: list[str], column: str | None, name: str) -> int:
 
 
 def _text_table(lines: Lines, column: str | None) -> Table:
-    index = _choose_column(["text"], column, lines.name)
+    index = choose_column(["text"], column, lines.name)
 
     def rows() -> Iterator[Row]:
         for line in lines:
@@ -190,7 +191,7 @@ def _cell_table(lines, format, column, header, delimiter, quoting, notice) -> Ta
     else:
         columns = ["text"] if len(first) == 1 else [str(i + 1) for i in range(len(first))]
         records = itertools.chain([(start, first)], records)
-    index = _choose_column(columns, column, lines.name)
+    index = choose_column(columns, column, lines.name)
     rows = _cell_rows(lines.name, records, columns, index, delimiter, notice)
     return Table(lines.name, format, columns, columns[index], rows)
 
@@ -301,7 +302,7 @@ def _json_table(lines: Lines, column: str | None, notice) -> Table:
     columns = list(dict.fromkeys(key for _, _, items in ahead for key, _ in items))
     if not columns:
         raise TableError(f"{lines.name} is empty: it has no rows to read.")
-    column = columns[_choose_column(columns, column, lines.name)]
+    column = columns[choose_column(columns, column, lines.name)]
     rows = (_json_row(lines.name, *each, column) for each in itertools.chain(ahead, objects))
     return Table(lines.name, "jsonl", columns, column, rows)
 
