@@ -1,5 +1,6 @@
 """What a run meets on its way: files that vanish, a full or read-only disk, rows that do not come out even, kill -9."""
 
+import os
 import re
 
 import numpy as np
@@ -33,6 +34,14 @@ def test_a_vanished_shard_is_one_clear_error(shards, tmp_path, name):
     (tmp_path / "shards" / name).unlink()
     with pytest.raises(TrainingError, match=f"{name} has gone: No such file.*checkpoint is intact"):
         opened.check()
+
+
+def test_a_shard_that_is_cut_while_it_is_read_is_an_error_and_no_bus_error(shards, tmp_path):
+    stream = ByteStream(copy_of(shards, tmp_path / "shards"), rows=2, window=8, seed=1)
+    stream.batch(0)
+    os.truncate(tmp_path / "shards" / "text.bin", 100)
+    with pytest.raises(TrainingError, match="text.bin was cut to 100 of"):
+        stream.batch(1)
 
 
 def test_a_text_that_does_not_come_out_even_gives_whole_batches_and_finite_losses(shards):

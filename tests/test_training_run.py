@@ -1,6 +1,8 @@
 """A run: it learns, stops and resumes exactly, skips what is not finite, and exports what lbzoo loads."""
 
 import json
+import os
+import re
 import signal
 import subprocess
 import sys
@@ -15,9 +17,10 @@ from lbzoo._keras import adam
 from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
-from training import evaluate, loop, pretrain_mlstm, sample_reviews
+from training import evaluate, loop, pretrain_mlstm, sample_reviews, trainer
 from training.checkpointing import Checkpoints
 from training.evaluate import bits_per_character
+from training.heldout import HeldOut
 from training.inputs import Fields
 from training.prepare_reviews import Policy, prepare
 from training.recipes import RECIPES, RunConfig, recipe, with_settings
@@ -26,17 +29,20 @@ from training.watch import Watch
 
 def start(run, *more):
     command = [sys.executable, "-m", "training.pretrain_mlstm", "--recipe", "tiny", "--run", str(run), *more]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    env = {name: value for name, value in os.environ.items() if name != "TF_CPP_MIN_LOG_LEVEL"}  # as a user has it
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=env)
 
 
 def finish(run, *more, status=0):
+    """Its last line; on the way it tells of its progress, and TensorFlow of nothing."""
     process = start(run, *more)
-    out, err = process.communicate(timeout=300)
+    out, err = process.communicate(timeout=600)
     assert process.returncode == status, err
+    assert all(re.match(r"step \d+ of 60: bpc [\d.]+, rate .* left$", line) for line in err.splitlines()), err
     return out.strip().splitlines()[-1]
 
 
-def wait_for(condition, seconds=120):
+def wait_for(condition, seconds=300):
     limit = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < limit
@@ -71,6 +77,25 @@ def test_the_loss_falls_and_the_export_is_a_checkpoint_with_a_probe(uninterrupte
     assert last_line.startswith("step 60 loss ")
     classifier = lbzoo.SentimentClassifier(run / "exported")
     assert classifier.predict_proba(["fine"]).shape == (1, 2)
+
+
+def test_the_best_checkpoint_by_held_out_figure_can_be_exported(tmp_path, monkeypatch):
+    bits, shards, exported = iter([2.5, 2.25, 2.75]), sample_reviews.write(tmp_path / "shards"), tmp_path / "exported"
+    monkeypatch.setattr(trainer, "held_out", lambda data: HeldOut([], {}))
+    monkeypatch.setattr(trainer, "bits_per_character", lambda *_, **__: next(bits))
+    settings = ["model.units=8", "model.embedding_dim=4", "steps=6", "save_every=1", "evaluate_every=2"]
+    where = ["--shards", str(shards), "--data", str(tmp_path), "--run", str(tmp_path / "run")]
+    command = ["--recipe", "tiny", *where, *(part for setting in settings for part in ("--set", setting))]
+    assert pretrain_mlstm.main([*command, "--export", str(exported), "--best"]) == 0
+    assert sorted(path.name for path in (tmp_path / "run").glob("step-*")) == [f"step-0000000{n}" for n in (4, 5, 6)]
+    bias = lbzoo.load(exported).named_weights()["b"].numpy()
+    np.testing.assert_allclose(bias, saved_bias(tmp_path / "run", 4), atol=1e-3)  # weights are exported in float16
+    assert np.max(np.abs(bias - saved_bias(tmp_path / "run", 6))) > 5e-3
+
+
+def saved_bias(run, step):
+    saved = tf.train.load_checkpoint(str(run / f"step-{step:08d}" / "state"))
+    return saved.get_tensor("model/b/.ATTRIBUTES/VARIABLE_VALUE")
 
 
 def test_a_finished_run_started_again_says_the_same(uninterrupted):

@@ -64,7 +64,7 @@ class ByteStream:
         if reset not in ("shard", "document"):
             raise ConfigError(f"the state is reset at each shard or at each document. Received: {reset!r}.")
         self.rows, self.window, self.seed, self.reset = rows, window, seed, reset
-        shards = open_shards(folder, split)
+        self._shards = shards = open_shards(folder, split)
         self.index, self._text, self._target = shards.index, shards.text, shards.target
         self._documents = shards.offsets
         self._starts = _cut(shards.offsets[:-1], shard_bytes) if shards.begins is None else shards.begins
@@ -76,7 +76,12 @@ class ByteStream:
         self._epoch: Optional[tuple[int, np.ndarray, np.ndarray]] = None
 
     def batch(self, step: int, rows: slice = slice(None)) -> Batch:
-        """The global batch of `step` (0, 1, ...), or some of its rows: nothing is read of the others."""
+        """The global batch of `step` (0, 1, ...), or some of its rows: nothing is read of the others.
+
+        Raises:
+            TrainingError: a file of the folder has gone or was cut.
+        """
+        self._shards.check()
         epoch, within = divmod(step, self.steps_per_epoch)
         order, begins = self._order(epoch)
         stripe = self.index["bytes"] // self.rows

@@ -72,6 +72,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
     parser.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
     parser.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
+    parser.add_argument("--best", action="store_true", help="export the best checkpoint by held-out bits, not the last")
     return parser
 
 
@@ -100,7 +101,7 @@ def _run(options: argparse.Namespace) -> int:
 
 def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> int:
     from training import loop, plan, sample_reviews
-    from training.trainer import train
+    from training.trainer import restore_best, train
 
     for text in plan.warnings(config) if cluster.chief else ():
         print(f"warning: {text}", file=sys.stderr)
@@ -112,13 +113,18 @@ def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> 
     data = options.data if options.shards else None
     watched = options.tensorboard, options.profile
     trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes, *watched, cluster)
+    last_line = f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}"
+    if options.export and options.best:
+        commit = restore_best(run, trainer)
+        if cluster.chief:
+            print(f"exported: step {commit['step']}, bpc {commit['figures']['bpc']:.4f}")
     if options.export and cluster.chief:
         from training.publish import export
 
         export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
     cluster.barrier()  # nobody leaves while another one still needs it
     if cluster.chief:
-        print(f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}")
+        print(last_line)
     return 0 if end.complete else loop.RESUME_EXIT
 
 

@@ -15,6 +15,7 @@ import numpy as np
 import tensorflow as tf
 
 from lbzoo._keras import adam
+from lbzoo.console import quiet_first_call
 from lbzoo.errors import ConfigError
 from lbzoo.folder import PROBE
 from lbzoo.loading import load_with_folder
@@ -70,7 +71,7 @@ class Trainer:
         zeros = np.zeros([config.data.rows, config.model.units], np.float32)
         self._rows = [tf.Variable(zeros, trainable=False, name=name) for name in ("c", "h")]
         self.scatter()
-        self._step = tf.function(self.update_on)
+        self._step = tf.function(self.update_on, autograph=False)
         self._together = tf.function(lambda own: self.strategy.gather(own, axis=0))
 
     def objects(self) -> dict[str, Any]:
@@ -237,7 +238,7 @@ def train(
         steps=config.steps,
         checkpoints=SharedCheckpoints(run, trainer),
         watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile, writes=cluster.chief),
-        step_function=trainer.step,
+        step_function=quiet_first_call(trainer.step),
         evaluate=evaluate,
         check=trainer.update.check,
         save_every=config.save_every,
@@ -247,3 +248,17 @@ def train(
         cluster=cluster,
     )
     return trainer, end
+
+
+def restore_best(run: Path, trainer: Trainer) -> dict[str, Any]:
+    """Go back to the checkpoint in `run` with the fewest held-out bits per character; its COMMIT.json.
+
+    All workers call it.
+
+    Raises:
+        ConfigError: none was measured.
+    """
+    commit = SharedCheckpoints(run, trainer).restore(best=True)
+    if commit is None:
+        raise ConfigError(f"no checkpoint in {run} was measured on held-out text: --best needs --shards and --data.")
+    return commit
