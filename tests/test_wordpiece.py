@@ -170,7 +170,7 @@ def test_a_text_policy_comes_first():
     assert pieces(reviews, "Good<br />movie &amp; it\x92s") == ["good", "movie", "&", "it", "’", "s"]
     assert pieces(WordPiece.reading("cased", ROWS), "Hello hello") == ["Hello", "hello"]
     assert pieces(WordPiece.reading("uncased", ROWS), "Hello") == ["hello"]
-    with pytest.raises(ConfigError, match="'openai'.*Known: uncased, cased, reviews-uncased"):
+    with pytest.raises(ConfigError, match="'openai'.*Known: uncased, cased, reviews-uncased, reviews-cased"):
         WordPiece.reading("openai", ROWS)
     with pytest.raises(ConfigError, match="policy"):
         WordPiece(ROWS, policy="none")

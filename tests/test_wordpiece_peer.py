@@ -27,7 +27,16 @@ HARD = [
         "new\x01york",
         "a\x00b",
     ),
-    *("new\ufffdyork", "new\xa0york", "new\u3000york", "new\u2028york", "new\u2029york", "new\x85york", "it\x92s"),
+    *(
+        "new\ufffdyork",
+        "new\xa0york",
+        "new\u3000york",
+        "new\u2028york",
+        "new\u2029york",
+        "new\x85york",
+        "it\x92s",
+        "new\ue000york \uf0b7",
+    ),
     *("[unused0]", "中国のカ한", "\U0001f600 good", "“it’s”", "$5.00", "a\tb\nc\rd", "x" * 100, "x" * 101, "x" * 201),
     *(
         "é" * 60,
@@ -47,7 +56,6 @@ HARD = [
 DIFFERENT = {  # the table
     "The [MASK] was good": "special tokens in a text",
     "ΟΔΟΣ": "final sigma",
-    "new\ue000york": "private use",
     "a\U0002b820b": "Chinese",
     "a\u2e52b": "newer punctuation",
     "a\u08e2b": "newer format character",

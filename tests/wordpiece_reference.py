@@ -1,4 +1,4 @@
-"""WordPiece as google-research/bert describes it, word by word, as slow and plain as can be."""
+"""WordPiece as google-research/bert describes it, less private use, word by word, as slow and plain as can be."""
 
 import unicodedata
 
@@ -19,7 +19,7 @@ def words(text, lowercase):
     for character in text:
         if character in "\t\n\r" or unicodedata.category(character) == "Zs":
             clean += " "
-        elif character not in "\0\ufffd" and unicodedata.category(character) not in ("Cc", "Cf"):
+        elif character not in "\0\ufffd" and unicodedata.category(character) not in ("Cc", "Cf", "Co"):
             chinese = any(low <= ord(character) <= high for low, high in _CHINESE)
             clean += f" {character} " if chinese else character
     for word in clean.split():

@@ -2,14 +2,14 @@
 
 | characters | become |
 |---|---|
-| NUL, U+FFFD, controls and formats (Cc, Cf: C1, zero-width, soft hyphen) | nothing |
+| NUL, U+FFFD, controls and formats (Cc, Cf: C1, zero-width, soft hyphen), private use (Co) | nothing |
 | tab, line ends, every space (Zs), U+2028 and U+2029 | a space |
 | Chinese characters | words of their own |
 | punctuation: Unicode's (P*) and all of ASCII that is no letter or digit | words of their own |
 | uncased: letters | lower case, then NFD, then without accents (Mn) |
 
-Surrogates, which no file holds, follow the text policy of lbzoo/text/clean.py: a pair is the character that it stands
-for, a lone one is U+FFFD.
+Google's keeps private use, of which IMDB holds one; `tokenizers` and transformers do as here. Surrogates, which no file
+holds, follow the text policy of lbzoo/text/clean.py: a pair is the character that it stands for, a lone one is U+FFFD.
 
 The result is a string whose words stand apart at spaces and at ASCII punctuation. Most texts need none of this but
 lower case: `is_plain` tells in a fraction of the time.
@@ -49,7 +49,7 @@ class _Table(dict):
 def _without_controls(character: str, category: str) -> Optional[str]:
     if character in " \t\n\r" or category in ("Zs", "Zl", "Zp"):
         return " "
-    return "" if character == "\ufffd" or category in ("Cc", "Cf", "Cs") else None
+    return "" if character == "\ufffd" or category in ("Cc", "Cf", "Co", "Cs") else None
 
 
 def _chinese_apart(character: str, category: str) -> Optional[str]:

@@ -15,6 +15,7 @@ READINGS: Mapping[str, tuple[bool, Optional[str]]] = {
     "uncased": (True, None),
     "cased": (False, None),
     "reviews-uncased": (True, "reviews"),
+    "reviews-cased": (False, "reviews"),
 }
 
 

@@ -11,12 +11,12 @@ The `tokenizers` library gives the same ids and offsets on all of IMDB, SST and 
 |---|---|---|---|
 | [MASK], [SEP] ... in a text | three pieces, unless `special_tokens` | the token | a user's text holds no token |
 | a final capital sigma, uncased | U+03C2 | U+03C3 | Python's lower case knows the rule, Rust's does not |
-| private use, such as U+E000 | a letter | nothing | Google drops Cc and Cf only, `tokenizers` Co as well |
 | Chinese U+2B820 to U+2B91F | words of their own | letters | the library's range begins 256 characters late |
 | formats, accents, punctuation that Unicode 9 or later added or moved | what they are | letters | older tables |
 
-Google's tokenizer gives up on words of more than 200 characters, `tokenizers` and transformers on those of more than
-100; 100 is the default here. Pairs are cut as `tokenizers` does it; Google's gives the first text the odd piece.
+Where Google's tokenizer and `tokenizers` differ by design, this is as the latter: private use characters are left out,
+words of more than 100 characters are unknown (Google's: 200), and of a pair that is cut to an odd room the longer text
+keeps the odd piece (Google's: the first).
 """
 
 from __future__ import annotations
