@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Tuple, Union
+from typing import Sequence, Tuple, Union
 
 import numpy as np
 
@@ -96,8 +96,12 @@ def warnings(config: BertRunConfig) -> list[str]:
     return found
 
 
-def describe(name: str, config: BertRunConfig) -> str:
-    """The plan that `--dry-run` prints: steps, tokens, both phases' rates, memory per device."""
+def describe(name: str, config: BertRunConfig, steps_per_epoch: Sequence[int] = ()) -> str:
+    """The plan that `--dry-run` prints: steps, tokens, both phases' rates, memory per device.
+
+    Args:
+        steps_per_epoch: of each phase on the shards at hand, where there are some.
+    """
     model, o, rates = config.model, config.optimizer, schedule(config)
     tokens = sum(phase.steps * phase.rows * phase.length for phase in config.phases)
     lines = [
@@ -108,6 +112,9 @@ def describe(name: str, config: BertRunConfig) -> str:
         f"optimizer   {_optimizer(config)}; weight decay {o.weight_decay:g}, epsilon {o.epsilon:g}, norm limit "
         f"{o.clip_norm or 'none'}",
     ]
+    if steps_per_epoch:
+        passes = (f"{phase.steps / epoch:.2f}" for phase, epoch in zip(config.phases, steps_per_epoch))
+        lines.append(f"passes      {' and '.join(passes)} over the shards")
     start = 0
     for number, phase in enumerate(config.phases):
         lines += _phase(config, number, start, rates, own=number == 0 or isinstance(rates, TwoPhase))

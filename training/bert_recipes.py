@@ -113,6 +113,7 @@ class BertRunConfig:
     Attributes:
         precision: Keras policy name; loss scaling is on under mixed_float16 and only there.
         init_from: checkpoint folder whose weights start the run; "" for random ones.
+        reduce_dtype: in which gradients travel between devices and are summed there.
         save_every, evaluate_every: in steps.
     """
 
@@ -127,6 +128,7 @@ class BertRunConfig:
     save_every: int = 500
     evaluate_every: int = 1500
     loss_scale: LossScaleConfig = LossScaleConfig()
+    reduce_dtype: str = "float32"
 
     def __post_init__(self) -> None:
         longest = max(phase.length for phase in (self.first, self.second))

@@ -1,0 +1,92 @@
+"""What the commands that train share: their options, and how they end.
+
+Exit status: 0 the run is complete; 1 an error that starting again does not mend; 75 asked to stop (SIGTERM or SIGINT to
+any worker, or --minutes), saved; 76 another worker was lost. After 75 and 76, start again, all workers together.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
+
+from lbzoo import console
+from lbzoo.errors import LbzooError
+
+if TYPE_CHECKING:
+    from training.cluster import Cluster
+
+
+def parser(description: str, recipes: str, shards: str) -> argparse.ArgumentParser:
+    """The options of every run.
+
+    Args:
+        recipes: the file that holds its recipes. shards: what --shards takes.
+    """
+    options = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options.add_argument("--recipe", required=True, help=f"a name in {recipes}")
+    options.add_argument("--shards", type=Path, help=f"{shards} (default: a few made-up reviews)")
+    options.add_argument("--run", type=Path, help="run folder (default: one under runs/, named after the recipe)")
+    options.add_argument("--minutes", type=float, help="stop, saved, after so long")
+    options.add_argument(
+        "--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of the recipe"
+    )
+    options.add_argument(
+        "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
+    )
+    options.add_argument(
+        "--strategy",
+        choices=("none", "mirrored", "multiworker", "tpu"),
+        default="none",
+        help="none: one device; mirrored: every GPU here; multiworker: TF_CONFIG or Slurm; tpu: TPU_NAME",
+    )
+    options.add_argument(
+        "--wait", type=float, default=300, metavar="SECONDS", help="for the other workers to come (default: 300)"
+    )
+    options.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
+    options.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
+    options.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
+    options.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
+    options.add_argument(
+        "--best", action="store_true", help="export the best checkpoint by held-out figures, not the last"
+    )
+    return options
+
+
+def settings(options: argparse.Namespace) -> Mapping[str, str]:
+    """What --set says, by field."""
+    return dict(item.partition("=")[::2] for item in options.set)
+
+
+def main(
+    name: str,
+    options: argparse.ArgumentParser,
+    run: Callable[[argparse.Namespace], int],
+    arguments: Optional[Sequence[str]],
+) -> int:
+    """Parse `arguments` and `run`; the exit status, and one line for an error that was raised on purpose."""
+    given = options.parse_args(arguments)
+    try:
+        console.import_tensorflow()
+        return run(given)
+    except (LbzooError, OSError) as error:
+        print(f"{name}: error: {error}", file=sys.stderr)
+        return 1
+
+
+def on_cluster(name: str, options: argparse.Namespace, train: Callable[[Cluster], int]) -> int:
+    """`train` on the devices and workers that --strategy asks for; its exit status."""
+    import tensorflow as tf
+
+    from training.cluster import LOST_EXIT, WorkerLostError, connect
+
+    tf.config.experimental.enable_op_determinism()
+    try:
+        cluster = connect(options.strategy, options.wait)
+        with cluster.watching():
+            return train(cluster)
+    except WorkerLostError as error:
+        print(f"{name}: {error}. Start all workers again to go on.", file=sys.stderr, flush=True)
+        os._exit(LOST_EXIT)  # an orderly end would wait for the one that was lost
