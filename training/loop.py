@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import json
 import signal
 import sys
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
@@ -76,9 +78,8 @@ def run(
             aside.write_text(json.dumps(config, indent=1) + "\n")
     checkpoints.require_room()
     start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
-    asked = _stop_flag()
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
-    with watch.begin(start):
+    with watch.begin(start), _stop_flag() as asked:
         for step in range(start + 1, steps + 1):
             values = step_function(step - 1)
             check(SKIP_LIMIT)
@@ -103,9 +104,13 @@ def _changes(path: Path, config: Mapping[str, Any]) -> list[str]:
     return [k for k in sorted((set(old) | set(config)) - FREE) if old.get(k) != config.get(k)]
 
 
-def _stop_flag() -> list[int]:
-    """Becomes non-empty on SIGTERM or SIGINT: finish the step, save, stop."""
+@contextlib.contextmanager
+def _stop_flag() -> Iterator[list[int]]:
+    """Becomes non-empty on SIGTERM or SIGINT: finish the step, save, stop. Afterwards they do what they did before."""
     asked: list[int] = []
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, lambda received, _: asked.append(received))
-    return asked
+    before = {n: signal.signal(n, lambda got, _: asked.append(got)) for n in (signal.SIGTERM, signal.SIGINT)}
+    try:
+        yield asked
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
