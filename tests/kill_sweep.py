@@ -27,6 +27,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Optional
 
+from lbzoo import console
+
 SETTINGS = ("model.units=16", "model.embedding_dim=8", "save_every=2")
 STEPS_PER_KILL = 20
 KEPT = 2  # step folders; these runs have no held-out figures, so no best one beside them
@@ -204,6 +206,7 @@ def sweep(kills: int, workers: int, seed: int, folder: Path, say: Callable[[str]
 
 def differences(first: Run, second: Run, tolerance: float) -> list[str]:
     """In which numbers of the last checkpoint and of the log the runs differ, in words."""
+    console.import_tensorflow()
     import numpy as np
     import tensorflow as tf
 
