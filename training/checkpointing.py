@@ -22,6 +22,7 @@ import tensorflow as tf
 
 from lbzoo.errors import TrainingError
 from lbzoo.files import replaced_folder, sha256_file
+from training.cluster import Cluster
 
 STEP = re.compile(r"step-(\d{8,})$")
 COMMIT = "COMMIT.json"
@@ -158,6 +159,20 @@ class Checkpoints:
             if math.isfinite(figure):
                 figures[folder] = figure
         return sorted(figures, key=figures.__getitem__)
+
+
+class AgreedCheckpoints(Checkpoints):
+    """Checkpoints that all workers of a cluster restore and its chief writes; all call `save` and `restore`."""
+
+    def __init__(self, folder: Path, objects: Mapping[str, Any], cluster: Cluster, **options: Any) -> None:
+        super().__init__(folder, objects, writes=cluster.chief, **options)
+        self._cluster = cluster
+
+    def restore(self, best: bool = False) -> Optional[dict[str, Any]]:
+        """See `Checkpoints.restore`; raises TrainingError also where the workers find different ones."""
+        commit = super().restore(best)
+        self._cluster.agreed(commit["step"] if commit else 0, "the checkpoint that they found")
+        return commit
 
 
 def read_commit(folder: Path) -> dict[str, Any]:

@@ -23,80 +23,35 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Optional, Sequence
 
-from lbzoo import console
-from lbzoo.errors import LbzooError
+from training import command
 
 if TYPE_CHECKING:
     from training.cluster import Cluster
     from training.recipes import RunConfig
 
+NAME = "pretrain_mlstm"
+
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; returns the exit status."""
-    options = _parser().parse_args(arguments)
-    try:
-        console.import_tensorflow()
-        return _run(options)
-    except (LbzooError, OSError) as error:
-        print(f"pretrain_mlstm: error: {error}", file=sys.stderr)
-        return 1
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--recipe", required=True, help="a name in training/recipes.py")
-    parser.add_argument(
-        "--shards", type=Path, help="folder of prepared text, see training/shards.py (default: a few made-up reviews)"
-    )
-    parser.add_argument("--run", type=Path, help="run folder (default: runs/RECIPE)")
-    parser.add_argument(
+    options = command.parser(__doc__, "training/recipes.py", "folder of prepared text, see training/shards.py")
+    options.add_argument(
         "--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="review sets, for held-out figures"
     )
-    parser.add_argument("--minutes", type=float, help="stop, saved, after so long")
-    parser.add_argument(
-        "--set", action="append", default=[], metavar="FIELD=VALUE", help="replace a field of the recipe"
-    )
-    parser.add_argument(
-        "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
-    )
-    parser.add_argument(
-        "--strategy",
-        choices=("none", "mirrored", "multiworker", "tpu"),
-        default="none",
-        help="none: one device; mirrored: every GPU here; multiworker: TF_CONFIG or Slurm; tpu: TPU_NAME",
-    )
-    parser.add_argument(
-        "--wait", type=float, default=300, metavar="SECONDS", help="for the other workers to come (default: 300)"
-    )
-    parser.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
-    parser.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
-    parser.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
-    parser.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
-    parser.add_argument("--best", action="store_true", help="export the best checkpoint by held-out bits, not the last")
-    return parser
+    return command.main(NAME, options, _run, arguments)
 
 
 def _run(options: argparse.Namespace) -> int:
-    import tensorflow as tf
-
     from training import plan
-    from training.cluster import LOST_EXIT, WorkerLostError, connect
     from training.recipes import recipe, with_settings
     from training.trainer import open_stream
 
-    config = with_settings(recipe(options.recipe), dict(item.partition("=")[::2] for item in options.set))
+    config = with_settings(recipe(options.recipe), command.settings(options))
     if options.dry_run:
         passes = open_stream(config, options.shards).steps_per_epoch if options.shards else 0
         print(plan.describe(options.recipe, config, passes))
         return 0
-    tf.config.experimental.enable_op_determinism()
-    try:
-        cluster = connect(options.strategy, options.wait)
-        with cluster.watching():
-            return _train(options, config, cluster)
-    except WorkerLostError as error:
-        print(f"pretrain_mlstm: {error}. Start all workers again to go on.", file=sys.stderr, flush=True)
-        os._exit(LOST_EXIT)  # an orderly end would wait for the one that was lost
+    return command.on_cluster(NAME, options, lambda cluster: _train(options, config, cluster))
 
 
 def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> int:

@@ -6,8 +6,6 @@ from r B / R on. A checkpoint holds the state of all B rows, whoever had them, s
 
 from __future__ import annotations
 
-import functools
-import zlib
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
@@ -23,8 +21,8 @@ from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.optimizers.loss_scale import loss_scale_for
 from lbzoo.optimizers.update import Update
 from lbzoo.transfer import probe_file
-from training import loop, plan
-from training.checkpointing import Checkpoints
+from training import loop, plan, replicas
+from training.checkpointing import AgreedCheckpoints
 from training.cluster import Cluster
 from training.data import ByteStream
 from training.evaluate import bits_per_character, read_out_accuracy
@@ -53,9 +51,7 @@ class Trainer:
     def __init__(self, config: RunConfig, stream: ByteStream, cluster: Optional[Cluster] = None) -> None:
         self.config, self.stream, self.cluster = config, stream, cluster or Cluster()
         self.strategy = self.cluster.strategy
-        replicas = self.strategy.num_replicas_in_sync
-        pieces = plan.micro_batches(config, replicas)
-        self._share = config.data.rows // replicas
+        pieces = plan.micro_batches(config, self.strategy.num_replicas_in_sync)
         rates, o = plan.schedule(config, stream.steps_per_epoch), config.optimizer
         with self.strategy.scope():
             self.model, self.read_out = _start(config)
@@ -90,21 +86,22 @@ class Trainer:
 
     def scatter(self) -> None:
         """Give each replica its rows' state."""
-        whole = [rows.numpy() for rows in self._rows]
-        self.state = tuple(self._each(lambda rows, values=values: values[rows]) for values in whole)
+        whole = tuple(rows.numpy() for rows in self._rows)
+        self.state = self._spread(lambda rows: tuple(values[rows] for values in whole))
 
     def step(self, number: int) -> Mapping[str, Any]:
         """Do step `number` on its batch; scalar tensors to log, the same on every worker."""
 
-        @functools.cache
-        def fields(begin):
-            batch = self.stream.batch(number, slice(begin, begin + self._share))
+        def values(rows: slice):
+            batch = self.stream.batch(number, rows)
             target = np.zeros(batch.ids.shape, np.float32) if batch.target is None else batch.target
             return batch.ids, batch.next_ids, batch.reset, target
 
-        inputs = [self._each(lambda rows, i=i: fields(rows.start)[i]) for i in range(4)]
-        values, self.state = self._step(*inputs, *self.state)
-        return {"characters": self.config.data.rows * self.config.data.window, **values}
+        scalars, self.state = self._step(*self._spread(values), *self.state)
+        return {"characters": self.config.data.rows * self.config.data.window, **scalars}
+
+    def _spread(self, values: Callable[[slice], Any]) -> Any:
+        return replicas.spread(self.strategy, self.config.data.rows, values)
 
     def update_on(self, ids, next_ids, reset, target, c, h):
         """The step as a graph: one update; (scalar tensors to log, the new state of the rows)."""
@@ -120,46 +117,23 @@ class Trainer:
             return loss, (characters, sentiment, state)
 
         loss, norm, (characters, sentiment, state) = self.update(loss_function, ids, next_ids, reset, target, c, h)
-        characters, sentiment = self._means(characters, sentiment)
+        characters, sentiment = replicas.means(self.strategy, [characters, sentiment])
         values = {"loss": loss, "bpc": characters * BITS, "sentiment": sentiment, "norm": norm}
         values.update(rate=self.update.optimizer.learning_rate, skipped=self.update.skipped)
         if self.update.scaler is not None:
             values["loss_scale"] = self.update.scaler.value
         return {name: tf.convert_to_tensor(value) for name, value in values.items()}, state
 
-    def _means(self, *scalars):
-        """Of scalars of each replica, over the replicas: in one message."""
-        if self.strategy.num_replicas_in_sync == 1:
-            return scalars
-
-        def mean(*own):
-            return tf.distribute.get_replica_context().all_reduce("mean", list(own))
-
-        means = self.strategy.run(mean, args=scalars)
-        return [self.strategy.experimental_local_results(value)[0] for value in means]
-
-    def _each(self, values: Callable[[slice], Any]) -> Any:
-        """`values` of the rows of each replica of this worker, as `strategy.run` takes them."""
-
-        def own(context):
-            begin = context.replica_id_in_sync_group * self._share
-            return tf.convert_to_tensor(values(slice(begin, begin + self._share)))
-
-        return self.strategy.experimental_distribute_values_from_function(own)
-
     def checksum(self) -> str:
         """Of every trained weight, bit by bit."""
-        total = 0
-        for variable in self.update.variables:
-            total = zlib.crc32(np.ascontiguousarray(variable.numpy()), total)
-        return f"{total:08x}"
+        return replicas.checksum(self.update.variables)
 
 
-class SharedCheckpoints(Checkpoints):
-    """Checkpoints of a trainer whose rows are spread over replicas and workers: all call, the chief writes."""
+class TrainerCheckpoints(AgreedCheckpoints):
+    """Checkpoints of a trainer, with the state of every row."""
 
     def __init__(self, folder: Path, trainer: Trainer) -> None:
-        super().__init__(folder, trainer.objects(), writes=trainer.cluster.chief)
+        super().__init__(folder, trainer.objects(), trainer.cluster)
         self._trainer = trainer
 
     def save(self, step: int, note: Mapping[str, Any]) -> Path:
@@ -168,9 +142,8 @@ class SharedCheckpoints(Checkpoints):
         return super().save(step, note)
 
     def restore(self, best: bool = False) -> Optional[dict[str, Any]]:
-        """See `Checkpoints.restore`; raises TrainingError also where the workers find different ones."""
+        """See `AgreedCheckpoints.restore`."""
         commit = super().restore(best)
-        self._trainer.cluster.agreed(commit["step"] if commit else 0, "the checkpoint that they found")
         self._trainer.scatter()
         return commit
 
@@ -236,7 +209,7 @@ def train(
         folder=run,
         config={**config.to_dict(), "shards": stream.index["sha256"]},
         steps=config.steps,
-        checkpoints=SharedCheckpoints(run, trainer),
+        checkpoints=TrainerCheckpoints(run, trainer),
         watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile, writes=cluster.chief),
         step_function=quiet_first_call(trainer.step),
         evaluate=evaluate,
@@ -258,7 +231,7 @@ def restore_best(run: Path, trainer: Trainer) -> dict[str, Any]:
     Raises:
         ConfigError: none was measured.
     """
-    commit = SharedCheckpoints(run, trainer).restore(best=True)
+    commit = TrainerCheckpoints(run, trainer).restore(best=True)
     if commit is None:
         raise ConfigError(f"no checkpoint in {run} was measured on held-out text: --best needs --shards and --data.")
     return commit
