@@ -5,9 +5,11 @@ A process of its own, since the logical devices must be set before TensorFlow st
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import os
 import sys
+import types
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "2")
 
@@ -19,6 +21,10 @@ from lbzoo.errors import TrainingError
 from lbzoo.optimizers.loss_scale import LossScaleConfig
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
+from training.cluster import Cluster
+from training.data import Batch
+from training.recipes import recipe
+from training.trainer import Trainer
 
 ROWS, INF = 16, float("inf")
 
@@ -112,6 +118,29 @@ def trajectory(strategy, accumulate: int = 1, reduce_dtype: str = "float32") -> 
     return {"scalars": scalars, "w": run.w.numpy().tolist(), "v": run.v.numpy().tolist()}
 
 
+def mlstm_run(strategy, micro_rows: int) -> dict:
+    """Steps of the mLSTM's trainer; between them its rows' state is taken together and given out again."""
+    config = dataclasses.replace(recipe("tiny"), micro_rows=micro_rows)
+    start = np.random.default_rng(0).integers(0, 64, (config.data.rows, 1))
+    window = np.arange(config.data.window + 1)
+
+    def rows_of(step, rows):
+        ids = ((start[rows] + step * config.data.window + window) % 64 + 32).astype(np.int32)
+        return Batch(ids[:, :-1], ids[:, 1:], ids[:, :-1] == 32, np.ones((len(ids), len(window) - 1), np.float32))
+
+    trainer = Trainer(config, types.SimpleNamespace(batch=rows_of, steps_per_epoch=100), Cluster(strategy))
+    bits = []
+    for step in range(3):
+        bits.append(float(trainer.step(step)["bpc"]))
+        trainer.gather()
+        trainer.scatter()
+    state, weights = (
+        np.concatenate([v.numpy().ravel() for v in part])
+        for part in (trainer.objects()["state"], trainer.update.variables)
+    )
+    return {"bits": bits, "state": state.tolist(), "weights": weights.tolist()}
+
+
 def main() -> None:
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
@@ -126,6 +155,8 @@ def main() -> None:
         "two in float16": trajectory(two, reduce_dtype="float16"),
         "two in bfloat16": trajectory(two, reduce_dtype="bfloat16"),
         "one in bfloat16": trajectory(one, reduce_dtype="bfloat16"),
+        "mlstm on one": mlstm_run(one, 0),
+        "mlstm on two": mlstm_run(two, 2),
         "overflow": overflow_on_the_way(two),
     }
     json.dump(results, sys.stdout)

@@ -55,7 +55,7 @@ def test_a_chief_is_the_first_worker(monkeypatch, kind, index, expected):
         (tf_config(("a:1", "a:1")), "same host and port. Received: a:1"),
         (tf_config(index=2), "worker 2, which is not in its cluster. Received: worker 0 to 1"),
         (tf_config(index=-1), "worker -1, which is not"),
-        (tf_config(index="0"), "worker '0', which is not"),
+        (tf_config(index="first"), "not what TensorFlow expects.*'first'"),
         (tf_config(kind="evaluator"), "evaluator 0, which is not"),
         (tf_config(("a:1", "b")), "host:port. Received: 'b' for worker 1"),
         (tf_config(("a:1", ":2")), "host:port"),

@@ -54,3 +54,9 @@ def test_one_replica_sends_nothing_and_rounds_nothing(results):
 
 def test_what_overflows_on_the_way_is_skipped_and_its_replica_named(results):
     assert results["overflow"] == {"unchanged": True, "skipped_by": 1, "iterations": 1}
+
+
+def test_the_rows_of_an_mlstm_divided_among_replicas_and_micro_batches_train_as_they_do_together(results):
+    one, two = results["mlstm on one"], results["mlstm on two"]
+    for key in ("bits", "state", "weights"):
+        np.testing.assert_allclose(two[key], one[key], rtol=1e-5, atol=1e-6)

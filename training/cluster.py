@@ -101,7 +101,7 @@ def _from_tf_config(text: str) -> Roster:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
         jobs = {job: list(cluster[job]) for job in cluster}
-        kind, index = task["type"], task["index"]
+        kind, index = task["type"], int(task["index"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             f"TF_CONFIG is not what TensorFlow expects ({type(error).__name__}: {error}). Received: {text!r}. It looks "
@@ -114,9 +114,9 @@ def _from_tf_config(text: str) -> Roster:
             f"TF_CONFIG describes workers and at most one chief; all train, the first one also writes. Received: jobs "
             f"{', '.join(f'{job} ({len(jobs[job])})' for job in jobs) or 'none'}."
         )
-    if kind not in jobs or not isinstance(index, int) or not 0 <= index < len(jobs[kind]):
+    if not 0 <= index < len(jobs.get(kind, [])):
         raise ConfigError(
-            f"TF_CONFIG says that this is {kind} {index!r}, which is not in its cluster. Received: "
+            f"TF_CONFIG says that this is {kind} {index}, which is not in its cluster. Received: "
             f"{', '.join(f'{job} 0 to {len(jobs[job]) - 1}' for job in jobs if jobs[job])}."
         )
     return Roster(tuple(chiefs + workers), index + (len(chiefs) if kind == "worker" else 0), "TF_CONFIG")
