@@ -41,7 +41,7 @@ def test_it_chooses_on_dev_and_reads_test_only_when_asked(sets, capsys):
     assert "test_binary_sent.csv" in capsys.readouterr().err
     lines = "".join(f"{label},{text}\n" for text, label in zip(*texts_and_labels(40, 7, ("0", "1"))))
     (sets / "sst2_sentence" / "test_binary_sent.csv").write_text("label,sentence\n" + lines)
-    assert finetune_reviews.main([*options, "--test", "--rows", "32"]) == 0
+    assert finetune_reviews.main([*options, "--test", "--rows", "32", "--learning-rates", "3e-2"]) == 0
     (found,) = json.loads((sets / "out.json").read_text())
     assert found["train_rows"] == 32 and len(found["tuned"]["test"]) == 1 and 0 < found["frozen"]["test"] <= 100
 

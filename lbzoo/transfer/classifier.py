@@ -138,7 +138,7 @@ class TextClassifier(LinearAnswers, ClassifierMixin, BaseEstimator):
         encoder = encoder_of(self.model, self.dtype, self.window)
         train = train.encoded(encoder.encode, classes, factors)
         held_out = None if held_out is None else held_out.encoded(encoder.encode, classes, factors)
-        tuned = finetune(encoder, train, held_out, len(classes), settings, seed)
+        tuned = finetune(encoder, train, held_out, settings, seed)
         figures = {
             "protocol": "fine-tuned end to end by TextClassifier.fit",
             "train_rows": len(train.rows),

@@ -39,8 +39,13 @@ class Encoder(Protocol):
     def batch(self, rows: Sequence[Sequence]) -> tuple[np.ndarray, ...]:
         """Encoded texts as arrays for `forward`; may read the part of a text that gradients do not reach."""
 
-    def forward(self, *batch: Any) -> tuple[Any, Any]:
-        """In a graph: (features, float32 [rows, width]; language-model loss, float32 scalar), both with gradients."""
+    def forward(self, *batch: Any, seed: Any = None) -> tuple[Any, Any]:
+        """In a graph, both with gradients: (features, float32 [rows, width]; language-model loss, float32 scalar).
+
+        Args:
+            batch: what `batch` gave.
+            seed: int32 [2], of dropout in the body, where it has some; None for none.
+        """
 
     def groups(self) -> list[list[Any]]:
         """The body's variables from the head downwards, in the order in which they are unfrozen."""

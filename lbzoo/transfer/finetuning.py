@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,13 +22,14 @@ from lbzoo._keras import adam
 from lbzoo.errors import ConfigError
 from lbzoo.optimizers.schedules import LinearDecay, warmup_steps
 from lbzoo.optimizers.update import Update
-from lbzoo.states import check_size
+from lbzoo.states import BATCH_SIZE, check_size
 from lbzoo.text.batching import shuffled_batches
 from lbzoo.transfer.encoders import Encoder
 from lbzoo.transfer.examples import Examples
 
 UNFREEZE = ("gradual", "all", "head")
 HEAD_C = (0.01, 0.1, 1.0)  # inverse penalties that held-out data choose from; without such data the middle one
+_READ = 4096  # texts that are sorted by length together where features are read
 SKIP_LIMIT = 10  # steps in a row whose gradient is not finite
 
 
@@ -89,7 +91,8 @@ class Head:
         logs = scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
         share = examples.weights.astype(np.float64) / examples.weights.sum(dtype=np.float64)
         loss = -(share * np.take_along_axis(logs, examples.targets[:, None], axis=1)[:, 0]).sum()
-        return Judgement(float(loss), float((share * (scores.argmax(axis=1) == examples.targets)).sum()))
+        accuracy = float((share * (scores.argmax(axis=1) == examples.targets)).sum())
+        return Judgement(float(loss), round(accuracy, 12))  # so that equal ones are, in whatever order they add up
 
 
 @dataclasses.dataclass(frozen=True)
@@ -101,24 +104,21 @@ class Tuned:
     best_epoch: int
 
 
-def finetune(
-    encoder: Encoder, train: Examples, held_out: Examples | None, classes: int, settings: Settings, seed: int
-) -> Tuned:
+def finetune(encoder: Encoder, train: Examples, held_out: Examples | None, settings: Settings, seed: int) -> Tuned:
     """Fit a head and the encoder's weights, in place.
 
     Args:
         encoder: its model is trained; afterwards it has the best epoch's weights.
-        train: what is learned.
+        train: what is learned; at least one row of each class.
         held_out: what decides; None trains all epochs and keeps the last weights.
-        classes: how many there are.
         seed: of the order of the texts and of dropout; everything follows from it.
 
     Raises:
         TrainingError: gradients that are not finite, many steps in a row.
     """
-    features = encoder.read(train.rows, settings.batch_size)
-    held_features = None if held_out is None else encoder.read(held_out.rows, settings.batch_size)
-    head = _frozen_head(features, train, held_features, held_out, classes, seed)
+    features = _read(encoder, train)
+    held_features = None if held_out is None else _read(encoder, held_out)
+    head = _frozen_head(features, train, held_features, held_out)
     language_model = encoder.language_model() if settings.language_model_weight else []
     story = _Story(encoder, held_out, language_model)
     story.add("head", None, head, held_features)
@@ -127,14 +127,28 @@ def finetune(
     return story.end()
 
 
-def _frozen_head(features, train, held_features, held_out, classes, seed) -> Head:
+def _read(encoder: Encoder, examples: Examples) -> np.ndarray:
+    """Features of all rows under the present weights, float32 [rows, width]."""
+    blocks = []
+    with tqdm(total=len(examples.rows), unit="text", desc="reading", disable=None, leave=False) as bar:
+        for start in range(0, len(examples.rows), _READ):
+            blocks.append(encoder.read(examples.rows[start : start + _READ], BATCH_SIZE))
+            bar.update(len(blocks[-1]))
+    return np.concatenate(blocks)
+
+
+def _frozen_head(
+    features: np.ndarray, train: Examples, held_features: np.ndarray | None, held_out: Examples | None
+) -> Head:
     """L2 logistic regression (softmax for three classes and more), its penalty by the loss on held-out data."""
+    from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     best: tuple[float, Head] | None = None
     for C in HEAD_C if held_out is not None else HEAD_C[1:2]:
-        model = LogisticRegression(C=C, max_iter=1000, random_state=seed)
-        model.fit(features, train.targets, sample_weight=train.weights)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", ConvergenceWarning)  # where it stands then is a good start all the same
+            model = LogisticRegression(C=C, max_iter=1000).fit(features, train.targets, train.weights)
         head = Head(model.coef_.astype(np.float32), model.intercept_.astype(np.float32))
         loss = 0.0 if held_out is None else head.judge(held_features, held_out).loss
         if best is None or loss < best[0]:
@@ -155,7 +169,7 @@ class _Story:
         """Judge the present weights and keep them if they are the best so far (the latest, without held-out data)."""
         row: dict[str, Any] = {"epoch": len(self.history), "trained": trained, "loss": loss}
         if self.held_out is not None:
-            features = self.encoder.read(self.held_out.rows, 128) if features is None else features
+            features = _read(self.encoder, self.held_out) if features is None else features
             found = head.judge(features, self.held_out)
             row.update(held_out_loss=found.loss, held_out_accuracy=found.accuracy)
         if self.held_out is None or self.best is None or found.better_than(self.best):
@@ -238,7 +252,7 @@ class _Run:
 
             def loss_function(*inputs):
                 *batch, targets, weights = inputs
-                features, language_loss = self.encoder.forward(*batch)
+                features, language_loss = self.encoder.forward(*batch, seed=seed)
                 loss = tf.reduce_mean(weights * self._losses(features, targets, seed))
                 if self.settings.language_model_weight:
                     loss += self.settings.language_model_weight * language_loss

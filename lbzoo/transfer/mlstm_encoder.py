@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Optional
 
 import numpy as np
 import tensorflow as tf
@@ -61,8 +61,10 @@ class MLSTMEncoder:
         ids, mask = tails.cut(len(rows), 0, max(int(tails.lengths.max()), 1))  # a loop of no step has no shape
         return (ids, mask, *self._before([row[: -self.window] for row in rows]))
 
-    def forward(self, ids: tf.Tensor, mask: tf.Tensor, c: tf.Tensor, h: tf.Tensor) -> tuple[tf.Tensor, tf.Tensor]:
-        """(last hidden states, float32 [rows, units]; mean next-byte loss in nats over the bytes given)."""
+    def forward(
+        self, ids: tf.Tensor, mask: tf.Tensor, c: tf.Tensor, h: tf.Tensor, seed: Optional[tf.Tensor] = None
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """(last hidden states, float32 [rows, units]; mean next-byte loss in nats over the bytes given); no dropout."""
         hidden, (_, last) = self.model.mlstm(ids, state=(c, h), mask=mask)
         if not self.model.config.output:
             return last, tf.zeros([])
