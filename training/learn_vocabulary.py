@@ -7,9 +7,10 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from lbzoo.errors import ConfigError, MissingPartError, TrainingError
+from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.text.normalize import normalize
 from lbzoo.text.vocabulary import SPECIAL, Vocabulary
+from lbzoo.text.wordpiece import import_tensorflow_text
 
 SAMPLE = 1 << 28  # bytes of text that words are counted in
 _DISTINCT = 8  # times the size: so many words, the most frequent, are learnt from; the learner is slow
@@ -75,11 +76,7 @@ def _can_match(piece: str) -> bool:
 
 
 def _learner() -> Any:
-    try:
-        from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
-    except ImportError as error:
-        raise MissingPartError(
-            f"a vocabulary is learnt with tensorflow-text, which has no wheel for Windows and Arm. Received: {error}. "
-            "Pass a vocabulary instead: --vocab FILE."
-        ) from error
+    import_tensorflow_text()
+    from tensorflow_text.tools.wordpiece_vocab import wordpiece_tokenizer_learner_lib
+
     return wordpiece_tokenizer_learner_lib

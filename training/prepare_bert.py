@@ -25,6 +25,7 @@ from typing import Any, Optional
 import numpy as np
 from tqdm import tqdm
 
+from lbzoo.console import import_tensorflow
 from lbzoo.errors import ConfigError, LbzooError, TrainingError
 from lbzoo.text.vocabulary import READINGS, Vocabulary, read_vocabulary
 from lbzoo.text.wordpiece import WordPiece
@@ -185,6 +186,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         parser.error(f"unknown arguments: {' '.join(others)} (options of prepare_reviews go with --input)")
     try:
         vocabulary = read_vocabulary(options.vocab) if options.vocab else None
+        import_tensorflow()  # quietly, where nobody asked for its noise
         with new_folder(options.output) as folder:
             shards = options.prepared
             if options.input:

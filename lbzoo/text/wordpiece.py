@@ -70,8 +70,8 @@ class WordPiece:
         self.lowercase, self.longest_word, self.policy = lowercase, longest_word, policy
         if policy is not None:
             find_policy(policy)
-        # once a text is normalized, words end at spaces and at ASCII punctuation
-        self._too_long = re.compile(rf"[^\s!-/:-@\[-`{{-~]{{{longest_word + 1},}}")
+        # once a text is normalized, or where it is plain, words end at white space of ASCII and at its punctuation
+        self._too_long = re.compile(rf"[^ \t\r\n!-/:-@\[-`{{-~]{{{longest_word + 1},}}")
 
     @classmethod
     def reading(cls, text: str, vocabulary: Union[Vocabulary, Sequence[str]]) -> WordPiece:
@@ -191,7 +191,7 @@ class WordPiece:
 
     @functools.cached_property
     def _engine(self) -> Any:
-        text, tf = _tensorflow_text()
+        text, tf = import_tensorflow_text()
         return text.FastWordpieceTokenizer(
             vocab=self._rows_for_engine(),
             suffix_indicator="##",
@@ -222,7 +222,8 @@ class WordPiece:
         return {name: value for name, value in self.__dict__.items() if name != "_engine"}  # rebuilt in a moment
 
 
-def _tensorflow_text() -> tuple[Any, Any]:
+def import_tensorflow_text() -> tuple[Any, Any]:
+    """(tensorflow_text, tensorflow); raises MissingPartError where they are not installed."""
     try:
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="pkg_resources is deprecated")  # tensorflow-hub's import of it
@@ -230,7 +231,7 @@ def _tensorflow_text() -> tuple[Any, Any]:
             import tensorflow_text as text
     except ImportError as error:
         raise MissingPartError(
-            f"WordPiece needs tensorflow-text 2.15, which has no wheel for Windows and Arm. Received: {error}. "
+            f"word pieces need tensorflow-text 2.15, which has no wheel for Windows and Arm. Received: {error}. "
             "Elsewhere: pip install 'tensorflow-text>=2.15,<2.16' 'setuptools<81'"
         ) from error
     return text, tf
