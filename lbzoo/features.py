@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from typing import Any, Iterable, Iterator, Optional, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Union
 
 import numpy as np
 from sklearn import get_config
@@ -13,25 +13,32 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from lbzoo.registry import DEFAULT_MODEL
 from lbzoo.states import BATCH_SIZE, PreparedModel, StateReader, check_options, prepare
 
+if TYPE_CHECKING:
+    from lbzoo.states import Reader
+
 
 class FeatureExtractor(TransformerMixin, BaseEstimator):
-    """The state of a byte-level language model after a text, as features of the text.
+    """The state of a byte-level language model after a text, or a BERT's vectors of it, as features of the text.
 
     Features of a text depend on nothing but the text: alone, in any batch and in any order they are equal (float32,
-    atol 1e-5, rtol 1e-4). Texts of any length are read whole. Nothing is learned in `fit`.
+    atol 1e-5, rtol 1e-4). An mLSTM reads texts of any length whole; a BERT leaves out what goes beyond its positions,
+    with a warning that says how much. Nothing is learned in `fit`.
 
     Args:
-        model: name of a checkpoint, path of a checkpoint folder, or an `MLSTMLanguageModel`. A named model is loaded at
+        model: name of a checkpoint, path of a checkpoint folder, or a model of lbzoo. A named model is loaded at
             first use, shared between extractors in the process, and never pickled with them. A model object is shared
             with clones and travels inside a pickle; where its weight norm has to be folded, the features are those
             of its weights at first use.
         state: "cell" or "hidden", the `c` or `h` of the mLSTM. Descriptions of the 2017 model speak of its
             hidden state, and the paper of final cell states with tanh; the published code returns the raw cell state
             of the last byte, and so does the default here.
-        pool: "last", "mean" or "max" over the bytes of the text, the padding that the text policy adds included.
-        tanh: whether each state goes through tanh before it is pooled.
+        pool: of an mLSTM "last" (default), "mean" or "max" over the bytes of the text, the padding that the text policy
+            adds included; of a BERT "mean" (default) or "max" over its tokens, [CLS] and [SEP] included, "cls" for the
+            vector of the first token, or "pooled" for the pooler's output.
+        tanh: of an mLSTM, whether each state goes through tanh before it is pooled.
         batch_size: most texts that run together; less takes less memory.
         dtype: "float32" or "bfloat16", what matrix products run in. The features are float32 with each.
+        layer: of a BERT, which layer's vectors: 0 for the embeddings, 1 for the first layer, -1 for the last.
 
     References:
         Radford, Jozefowicz, Sutskever 2017, "Learning to Generate Reviews and Discovering Sentiment", and
@@ -42,10 +49,11 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         self,
         model: Any = DEFAULT_MODEL,
         state: str = "cell",
-        pool: str = "last",
+        pool: Optional[str] = None,
         tanh: bool = False,
         batch_size: int = BATCH_SIZE,
         dtype: str = "float32",
+        layer: int = -1,
     ) -> None:
         self.model = model
         self.state = state
@@ -53,6 +61,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         self.tanh = tanh
         self.batch_size = batch_size
         self.dtype = dtype
+        self.layer = layer
 
     def fit(self, texts: Any = None, y: Any = None) -> FeatureExtractor:
         """Check the options; `texts` is left untouched, so an iterator is still whole afterwards.
@@ -106,12 +115,15 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
         return self._reader().iter_read(texts, batch_size=int(self.batch_size), window=window)
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray:
-        """`cell_0`, `cell_1` ... or `hidden_0` ...: object array [units]."""
+        """`cell_0` or `hidden_0` ... of an mLSTM, `mean_0` ... (its pool) of a BERT: object array [units]."""
         self._check()
-        return np.array([f"{self.state}_{unit}" for unit in range(self._reader().units)], dtype=object)
+        reader = self._reader()
+        word = self.state if isinstance(reader, StateReader) else reader.pool
+        return np.array([f"{word}_{unit}" for unit in range(reader.units)], dtype=object)
 
     def _check(self) -> None:
-        check_options(state=self.state, pool=self.pool, tanh=self.tanh, batch_size=self.batch_size, dtype=self.dtype)
+        options = {name: getattr(self, name) for name in ("state", "pool", "tanh", "batch_size", "dtype", "layer")}
+        check_options(**options)
 
     def _indexed(self, features: np.ndarray, texts: Any) -> Any:
         """A DataFrame with the index of a Series, where pandas output is set: scikit-learn 1.6 and older drop it."""
@@ -122,7 +134,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
 
         return pd.DataFrame(features, index=texts.index, columns=self.get_feature_names_out())
 
-    def _reader(self) -> StateReader:
+    def _reader(self) -> Reader:
         if isinstance(self.model, (str, os.PathLike)):
             prepared = prepare(self.model, self.dtype)
         else:
@@ -130,7 +142,7 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
             if own is None or own[0] is not self.model or own[1] != self.dtype:
                 own = self._own = (self.model, self.dtype, PreparedModel(self.model, self.dtype))
             prepared = own[2]
-        return prepared.reader(self.state, self.pool, self.tanh)
+        return prepared.reader(self.state, self.pool, self.tanh, self.layer)
 
     def __sklearn_clone__(self) -> FeatureExtractor:
         """A clone shares the model, which it only reads; scikit-learn would copy it."""

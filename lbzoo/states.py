@@ -11,18 +11,25 @@ import os
 import threading
 from collections import OrderedDict
 from pathlib import Path
-from typing import Any, Iterable, Iterator, Optional, Sequence, Tuple, Union
+from typing import TYPE_CHECKING, Any, Iterable, Iterator, Optional, Sequence, Tuple, Union
 
 import numpy as np
 
 from lbzoo.errors import ConfigError
 from lbzoo.loading import is_path, load_with_folder
+from lbzoo.models.config import architecture_of
 from lbzoo.text.batching import batches, chunks, windows
 from lbzoo.text.bytes import pack
 from lbzoo.text.clean import as_texts, encode
 
+if TYPE_CHECKING:
+    from lbzoo.bert_states import BertReader
+
+    Reader = Union["StateReader", BertReader]
+
 STATES = ("cell", "hidden")
-POOLS = ("last", "mean", "max")
+POOLS = ("last", "mean", "max")  # the first is the default
+BERT_POOLS = ("mean", "max", "cls", "pooled")
 DTYPES = {"float32": "float32", "bfloat16": "mixed_bfloat16"}
 
 BATCH_SIZE = 128
@@ -162,12 +169,12 @@ def _compile(model: Any, state: str, pool: str, tanh: bool) -> Any:
 
 
 class PreparedModel:
-    """A model ready to read texts: weight norm folded, the wanted compute dtype, readers compiled once.
+    """A model ready to read texts: weights in the form that inference takes, readers compiled once.
 
-    Weights are copied only where folding or another dtype demands it; the copy is a snapshot.
+    Weights are copied only where their form or another dtype demands it; the copy is a snapshot.
 
     Args:
-        model: an mLSTM language model.
+        model: a model of the zoo.
         dtype: "float32" or "bfloat16", what matrix products run in.
         folder: where the model was read from, for the probe that may lie there.
 
@@ -177,20 +184,46 @@ class PreparedModel:
 
     def __init__(self, model: Any, dtype: str = "float32", folder: Optional[Path] = None) -> None:
         check_options(dtype=dtype)
-        if not all(hasattr(model, name) for name in ("config", "text", "run", "folded")):
+        if not all(hasattr(model, name) for name in ("config", "text", "named_weights")):
             raise ConfigError(
-                "features need the name of a checkpoint, its folder or an lbzoo mLSTM language model. "
+                "features need the name of a checkpoint, its folder or a model of lbzoo. "
                 f"Received: {type(model).__name__}."
             )
-        self.model, self.folder = model.folded().in_precision(DTYPES[dtype]), folder
-        self._readers: dict[Tuple[str, str, bool], StateReader] = {}
+        self.architecture, self.folder = architecture_of(model.config), folder
+        if self.architecture == "mlstm":
+            self.model = model.folded().in_precision(DTYPES[dtype])
+        else:
+            from lbzoo.bert_states import BertWeights
 
-    def reader(self, state: str = "cell", pool: str = "last", tanh: bool = False) -> StateReader:
-        """The reader for these options, compiled at the first call."""
-        check_options(state=state, pool=pool, tanh=tanh)
-        key = (state, pool, bool(tanh))
+            self.model, self._weights = model, BertWeights(model, dtype)
+        self._readers: dict[Tuple[Any, ...], Reader] = {}
+
+    def reader(self, state: str = "cell", pool: Optional[str] = None, tanh: bool = False, layer: int = -1) -> Reader:
+        """The reader for these options, compiled at the first call.
+
+        Raises:
+            ConfigError: an option of another architecture.
+        """
+        check_options(state=state, pool=pool, tanh=tanh, layer=layer)
+        pools = POOLS if self.architecture == "mlstm" else BERT_POOLS
+        pool = pools[0] if pool is None else pool
+        if pool not in pools:
+            raise ConfigError(
+                f"pool must be one of {', '.join(pools)} for a model of kind {self.architecture}. "
+                f"Received: pool={pool!r}."
+            )
+        foreign = {"layer": layer != -1} if self.architecture == "mlstm" else {"state": state != "cell", "tanh": tanh}
+        for name, given in foreign.items():
+            if given:
+                raise ConfigError(f"a model of kind {self.architecture} has no choice of {name}. Received: one.")
+        key = (state, pool, bool(tanh), int(layer))
         if key not in self._readers:
-            self._readers[key] = StateReader(self.model, *key)
+            if self.architecture == "mlstm":
+                self._readers[key] = StateReader(self.model, *key[:3])
+            else:
+                from lbzoo.bert_states import BertReader
+
+                self._readers[key] = BertReader(self._weights, pool, int(layer))
         return self._readers[key]
 
 
@@ -234,12 +267,20 @@ def _identity(name: Union[str, os.PathLike]) -> Tuple[Any, ...]:
 
 
 def check_options(
-    state: Any = "cell", pool: Any = "last", tanh: Any = False, batch_size: Any = 1, dtype: Any = "float32"
+    state: Any = "cell",
+    pool: Any = None,
+    tanh: Any = False,
+    batch_size: Any = 1,
+    dtype: Any = "float32",
+    layer: Any = -1,
 ) -> None:
-    """Raise ConfigError for the first option that cannot be honoured."""
-    for name, value, known in (("state", state, STATES), ("pool", pool, POOLS), ("dtype", dtype, tuple(DTYPES))):
-        if not isinstance(value, str) or value not in known:
+    """Raise ConfigError for the first option that no model can honour."""
+    pools = tuple(dict.fromkeys((*POOLS, *BERT_POOLS)))
+    for name, value, known in (("state", state, STATES), ("pool", pool, pools), ("dtype", dtype, tuple(DTYPES))):
+        if (not isinstance(value, str) or value not in known) and not (name == "pool" and value is None):
             raise ConfigError(f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+    if isinstance(layer, (bool, np.bool_)) or not isinstance(layer, (int, np.integer)):
+        raise ConfigError(f"layer must be an integer. Received: layer={layer!r}.")
     if not isinstance(tanh, (bool, np.bool_)):
         raise ConfigError(f"tanh must be true or false. Received: tanh={tanh!r}.")
     check_size("batch_size", batch_size)

@@ -171,6 +171,10 @@ def trace(
         raise ConfigError(f"a trace follows a unit or a probe's score, not both. Received: unit={unit!r} and a probe.")
     check_options(state=state)
     model = prepare(model)
+    if model.architecture != "mlstm":
+        raise ConfigError(
+            f"only an mLSTM has a state after every byte. Received: a model of kind {model.architecture}."
+        )
     card, units = model.model.card, model.model.config.units
     data = encode(text, model.model.text)
     if probe is not None:

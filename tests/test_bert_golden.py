@@ -78,6 +78,15 @@ def test_a_real_model_equals_transformers(real, data_dir, rows):
 
 
 @needs_minilm
+def test_features_are_transformers_too(data_dir):
+    golden, texts = load_file(minilm.FILE), minilm.sentences(data_dir)
+    found = lbzoo.FeatureExtractor(MINILM, pool="pooled", batch_size=50).transform(texts)
+    width, each = found.shape[1], np.arange(minilm.POOLED)
+    kept = [row[(number + each * (width // minilm.POOLED)) % width] for number, row in enumerate(found)]
+    np.testing.assert_allclose(np.concatenate(kept), golden["pooled"], atol=1e-5, rtol=0)
+
+
+@needs_minilm
 def test_the_manifests_minilm_is_this_one(real):
     entry = lbzoo.info("bert-minilm-l6")
     assert (real[0].config, real[0].text) == (entry.config, entry.text)

@@ -243,7 +243,7 @@ def test_a_missing_text_is_named(model):
     [
         {"state": "h"},
         {"pool": "first"},
-        {"pool": None},
+        {"pool": 1},
         {"tanh": "yes"},
         {"batch_size": 0},
         {"batch_size": 2.0},
@@ -262,7 +262,7 @@ def test_options_are_stored_untouched_and_checked_at_use(option):
 
 def test_other_objects_and_small_vocabularies_are_refused(model):
     for other in (None, 3, model.mlstm, MLSTMLanguageModel):
-        with pytest.raises(ConfigError, match="name of a checkpoint, its folder or an lbzoo mLSTM"):
+        with pytest.raises(ConfigError, match="name of a checkpoint, its folder or a model of lbzoo"):
             FeatureExtractor(other).transform(["x"])
     few = MLSTMLanguageModel(MLSTMConfig(units=4, vocab_size=100))
     with pytest.raises(ConfigError, match="vocabulary of 256 or more. Received: vocab_size=100"):

@@ -33,7 +33,7 @@ LAYERS = (
     "folder checkpoint",
     "cache transport hub_client release hub",
     "loading",
-    "states features trace",
+    "bert_states states features trace",
     "transfer",
     "verify tables",
     "console doctor commands converting zoo cli __main__",

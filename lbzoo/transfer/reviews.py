@@ -106,7 +106,7 @@ def frozen_probe_results(
     folder: str | os.PathLike,
     *,
     state: str = "cell",
-    pool: str = "last",
+    pool: str | None = None,
     tanh: bool = False,
     batch_size: int = BATCH_SIZE,
 ) -> dict[str, Any]:
@@ -138,7 +138,7 @@ def frozen_probe_results(
         name: np.concatenate(list(reader.iter_read(texts[name], batch_size))) for name in ("train", dev, "test")
     }
     probe = fit_probe(
-        features["train"], labels["train"], features[dev], labels[dev], state=state, pool=pool, tanh=bool(tanh)
+        features["train"], labels["train"], features[dev], labels[dev], state=state, pool=reader.pool, tanh=bool(tanh)
     )
     single = best_single_unit(features["train"], labels["train"])
     return {

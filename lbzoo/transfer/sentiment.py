@@ -47,7 +47,7 @@ class SentimentClassifier(SentimentInference, ClassifierMixin, BaseEstimator):
         self,
         model: Any = DEFAULT_MODEL,
         state: str = "cell",
-        pool: str = "last",
+        pool: str | None = None,
         tanh: bool = False,
         batch_size: int = BATCH_SIZE,
         dtype: str = "float32",
@@ -94,7 +94,7 @@ class SentimentClassifier(SentimentInference, ClassifierMixin, BaseEstimator):
                 f"Received: {len(names)} texts of {len(set(names))} classes."
             )
         reader = self._loaded().prepared.reader(self.state, self.pool, self.tanh)
-        where = {"state": self.state, "pool": self.pool, "tanh": bool(self.tanh)}
+        where = {"state": self.state, "pool": reader.pool, "tanh": bool(self.tanh)}
         features = self._read(reader, texts)
         if dev is not None:
             self.probe_ = fit_probe(features, names, self._read(reader, dev[0]), dev[1], **where)
