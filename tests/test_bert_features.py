@@ -76,7 +76,10 @@ def test_the_default_is_the_mean_of_the_last_layer(model):
     assert default.get_feature_names_out()[:2].tolist() == ["mean_0", "mean_1"]
 
 
-@given(st.lists(st.lists(st.sampled_from(WORDS[:6]), max_size=10).map(" ".join), min_size=1, max_size=12), st.integers(1, 5))
+@given(
+    st.lists(st.lists(st.sampled_from(WORDS[:6]), max_size=10).map(" ".join), min_size=1, max_size=12),
+    st.integers(1, 5),
+)
 def test_features_do_not_depend_on_company(texts, batch_size):
     if not _kept:  # compiled once
         _kept.append(lbzoo.FeatureExtractor(seeded(BertEncoder(CONFIG, vocabulary=VOCABULARY))))
