@@ -2,6 +2,7 @@
 
     python -m tests.kill_sweep --kills 20 --workers 1
     python -m tests.kill_sweep --kills 20 --workers 2
+    python -m tests.kill_sweep --kills 20 --program pretrain_bert
 
 Kills are aimed at a step, at a save, at the deletion of an old checkpoint and at the start; what was hit is read from
 the run folder afterwards. Prints the seed, a line per kill and a verdict. Exit status 0 where weights, slots, states
@@ -29,7 +30,14 @@ from typing import Optional
 
 from lbzoo import console
 
-SETTINGS = ("model.units=16", "model.embedding_dim=8", "save_every=2")
+# what is trained, made small; BERT goes into its second phase halfway
+SETTINGS = {
+    "pretrain_mlstm": ("model.units=16", "model.embedding_dim=8", "save_every=2", "steps={steps}"),
+    "pretrain_bert": (
+        *("model.hidden_size=16", "model.intermediate_size=32", "model.num_hidden_layers=1", "save_every=2"),
+        *("first.steps={half}", "second.steps={rest}"),
+    ),
+}
 STEPS_PER_KILL = 20
 KEPT = 2  # step folders; these runs have no held-out figures, so no best one beside them
 KINDS = ("save", "delete", "step", "start")  # what kills are aimed at
@@ -49,10 +57,13 @@ class Run:
     folder: Path
     workers: int
     steps: int
+    program: str = "pretrain_mlstm"
 
     def command(self) -> list[str]:
-        settings = [part for setting in (*SETTINGS, f"steps={self.steps}") for part in ("--set", setting)]
-        train = [sys.executable, "-m", "training.pretrain_mlstm", "--recipe", "tiny", "--run", str(self.folder)]
+        half = self.steps // 2
+        given = [s.format(steps=self.steps, half=half, rest=self.steps - half) for s in SETTINGS[self.program]]
+        settings = [part for setting in given for part in ("--set", setting)]
+        train = [sys.executable, "-m", f"training.{self.program}", "--recipe", "tiny", "--run", str(self.folder)]
         if self.workers == 1:
             return train + settings
         gang = ["--workers", str(self.workers), "--restarts", "0", "--grace", "10", "--logs", f"{self.folder}.logs"]
@@ -143,9 +154,11 @@ def hit(run: Run, before: dict[str, int], started: bool) -> tuple[str, str]:
         if "deleting" in name:
             return "delete", f"in the delete of step {step}, {len(os.listdir(run.folder / name))} files left of it"
         return "save", f"in the save of step {step}, {len(os.listdir(run.folder / name))} files written"
+    if not started:
+        return "start", "while it started"
     if len(run.saved()) > KEPT:
         return "delete", f"between the save of step {run.newest()} and the delete of step {min(run.saved())}"
-    return ("step", f"in the steps after {run.newest()}") if started else ("start", "while it started")
+    return "step", f"in the steps after {run.newest()}"
 
 
 def kill_once(run: Run, kind: str, step: int, rng: random.Random, start: float) -> tuple[str, str, float]:
@@ -173,7 +186,14 @@ def show(line: str) -> None:
     print(line, flush=True)
 
 
-def sweep(kills: int, workers: int, seed: int, folder: Path, say: Callable[[str], None] = show) -> bool:
+def sweep(
+    kills: int,
+    workers: int,
+    seed: int,
+    folder: Path,
+    say: Callable[[str], None] = show,
+    program: str = "pretrain_mlstm",
+) -> bool:
     """Kill a run so often, compare its end with an undisturbed one's; whether they are equal.
 
     Raises:
@@ -183,7 +203,7 @@ def sweep(kills: int, workers: int, seed: int, folder: Path, say: Callable[[str]
     steps = STEPS_PER_KILL * (kills + 1)
     say(f"seed {seed}: {kills} kills, {workers} worker{'s' * (workers > 1)}, {steps} steps, a save every 2")
     begun = time.monotonic()
-    whole, run = Run(folder / "whole", workers, steps), Run(folder / "killed", workers, steps)
+    whole, run = (Run(folder / name, workers, steps, program) for name in ("whole", "killed"))
     expected = whole.finish()
     start = (time.monotonic() - begun) / 2
     say(f"undisturbed: {expected}")
@@ -226,7 +246,7 @@ def differences(first: Run, second: Run, tolerance: float) -> list[str]:
 
 def _log(run: Run) -> list[dict[str, str]]:
     with open(run.folder / "log.csv", newline="") as file:
-        return [{k: v for k, v in row.items() if k != "chars_per_second"} for row in csv.DictReader(file)]
+        return [{k: v for k, v in row.items() if not k.endswith("_per_second")} for row in csv.DictReader(file)]
 
 
 def _logs_equal(first: list[dict[str, str]], second: list[dict[str, str]], tolerance: float) -> bool:
@@ -240,13 +260,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--kills", type=int, default=20)
     parser.add_argument("--workers", type=int, default=1)
+    parser.add_argument("--program", choices=SETTINGS, default="pretrain_mlstm")
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(10**6), help="default: a new one")
     options = parser.parse_args(arguments)
     if options.kills < 1 or options.workers < 1:
         parser.error("--kills and --workers are at least 1")
     with tempfile.TemporaryDirectory() as folder:
         try:
-            equal = sweep(options.kills, options.workers, options.seed, Path(folder))
+            equal = sweep(options.kills, options.workers, options.seed, Path(folder), program=options.program)
         except (SweepError, subprocess.TimeoutExpired) as error:
             print(f"kill_sweep: error: {error}", file=sys.stderr)
             return 1

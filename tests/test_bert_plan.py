@@ -60,7 +60,7 @@ def test_rates_go_with_the_root_of_the_rows_and_warmups_with_the_rows():
 def test_one_schedule_over_two_phases_goes_on_falling():
     config = with_settings(recipe("tiny"), {"optimizer.again": "false", "second.rows": "8"})
     rates = bert_plan.schedule(config)
-    assert rates == PolynomialDecay(1e-2, 40, warmup=4)
+    assert rates == PolynomialDecay(3e-2, 80, warmup=8)
     assert "goes on falling" in bert_plan.describe("tiny", config)
     with pytest.raises(ConfigError, match="one peak.*8 and 4 rows.*Set optimizer.again"):
         bert_plan.schedule(with_settings(recipe("tiny"), {"optimizer.again": "false"}))
@@ -68,8 +68,8 @@ def test_one_schedule_over_two_phases_goes_on_falling():
 
 def test_a_second_phase_of_no_steps_is_left_out():
     config = with_settings(recipe("tiny"), {"second.steps": "0"})
-    assert len(config.phases) == 1 and config.steps == 30
-    assert bert_plan.schedule(config) == PolynomialDecay(1e-2, 30, warmup=3)
+    assert len(config.phases) == 1 and config.steps == 60
+    assert bert_plan.schedule(config) == PolynomialDecay(3e-2, 60, warmup=6)
     assert "phase 2" not in bert_plan.describe("tiny", config)
 
 
@@ -125,7 +125,7 @@ def test_every_field_of_a_published_recipe_carries_its_source(root):
 def test_the_rate_is_that_of_the_step():
     config = recipe("tiny")
     rates = bert_plan.schedule(config)
-    by_hand = [1e-2 * (t + 1) / 3 for t in range(3)] + [1e-2 * (30 - t) / 27 for t in range(3, 30)]
-    peak = 1e-2 * 0.5**0.5  # 4 rows after 8; 5 % of 10 steps round to none
-    by_hand += [peak * (10 - t) / 10 for t in range(10)]
-    np.testing.assert_allclose([float(rates(t)) for t in range(40)], by_hand, rtol=1e-5)
+    by_hand = [3e-2 * (t + 1) / 6 for t in range(6)] + [3e-2 * (60 - t) / 54 for t in range(6, 60)]
+    peak = 3e-2 * 0.5**0.5  # 4 rows after 8: half the share of steps that warm up
+    by_hand += [peak] + [peak * (20 - t) / 19 for t in range(1, 20)]
+    np.testing.assert_allclose([float(rates(t)) for t in range(80)], by_hand, rtol=1e-5)

@@ -112,7 +112,7 @@ class BertRunConfig:
 
     Attributes:
         precision: Keras policy name; loss scaling is on under mixed_float16 and only there.
-        init_from: checkpoint folder whose weights start the run; "" for random ones.
+        init_from: a checkpoint, by folder or name, whose weights start the run; "" for random ones.
         reduce_dtype: in which gradients travel between devices and are summed there.
         save_every, evaluate_every: in steps.
     """
@@ -171,11 +171,11 @@ def tiny() -> BertRunConfig:
     """Both phases in seconds on a laptop: for tests and for a first look. Every field [here]."""
     return BertRunConfig(
         model=_bert(layers=2, units=32, heads=2, vocab_size=512, positions=64),
-        first=PhaseConfig(steps=30, rows=8, length=32, predictions=5),
-        second=PhaseConfig(steps=10, rows=4, length=64, predictions=10),
+        first=PhaseConfig(steps=60, rows=8, length=32, predictions=5),
+        second=PhaseConfig(steps=20, rows=4, length=64, predictions=10),
         optimizer=BertOptimizerConfig(
             "lamb",
-            learning_rate=1e-2,
+            learning_rate=3e-2,
             warmup=0.1,
             warmup_unit="linear-epoch",
             scaling="sqrt",
