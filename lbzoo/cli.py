@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from typing import Any, Callable
 
 import lbzoo
-from lbzoo.console import debugging, one_line, warnings_as_notes
+from lbzoo.console import debugging, leaving_on_sigterm, one_line, warnings_as_notes
 from lbzoo.errors import LbzooError, UsageError
 from lbzoo.registry import DEFAULT_MODEL
 
@@ -38,7 +38,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         parser.print_help()
         return 0
     try:
-        with warnings_as_notes():
+        with warnings_as_notes(), leaving_on_sigterm():
             status = args.run(args) or 0
         sys.stdout.flush()
         return status

@@ -10,8 +10,10 @@ import functools
 import importlib.metadata
 import logging
 import os
+import signal
 import subprocess
 import sys
+import threading
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Callable
@@ -81,6 +83,23 @@ def warnings_as_notes() -> Iterator[None]:
 
         warnings.showwarning = show
         yield
+
+
+@contextlib.contextmanager
+def leaving_on_sigterm() -> Iterator[None]:
+    """SIGTERM leaves by SystemExit, exit status 143, so that what is written aside is cleaned up."""
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def leave(number: int, _: Any) -> None:
+        raise SystemExit(128 + number)
+
+    before = signal.signal(signal.SIGTERM, leave)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGTERM, before)
 
 
 def progress(items: Iterable[Any], unit: str) -> Iterator[Any]:

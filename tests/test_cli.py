@@ -8,6 +8,7 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import numpy as np
 import pytest
@@ -263,6 +264,17 @@ def test_closed_pipe_is_quiet_and_so_is_tensorflow(probed, tmp_path):
         process.stdout.close()
         assert process.stderr.read() == b""
     assert process.returncode == 141
+
+
+def test_sigterm_leaves_the_folder_as_it_was(probed, tmp_path):
+    (tmp_path / "in.txt").write_text("some text or other\n" * 200_000)
+    command = [sys.executable, "-m", "lbzoo", "predict", "-f", "in.txt", "-o", "out.csv", "-m", probed]
+    with subprocess.Popen(command, cwd=tmp_path, stderr=subprocess.PIPE) as process:
+        while process.poll() is None and len(list(tmp_path.iterdir())) == 1:
+            time.sleep(0.05)
+        process.terminate()
+    assert process.returncode == 143
+    assert [path.name for path in tmp_path.iterdir()] == ["in.txt"]
 
 
 # features
