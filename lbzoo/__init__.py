@@ -16,6 +16,7 @@ _HOMES = {
         "TextError TrainingError UnknownModelError"
     ),
     "lbzoo.features": "FeatureExtractor",
+    "lbzoo.fill_mask": "MaskFiller",
     "lbzoo.loading": "checkpoint_folder load",
     "lbzoo.models.bert": "BertClassifier BertEncoder BertForMaskedLM BertForPreTraining BertRegressor",
     "lbzoo.models.config": "BertConfig MLSTMConfig",
@@ -43,6 +44,7 @@ __all__ = [  # tests/test_import.py holds it equal to _HOMES
     "MLSTMConfig",
     "MLSTMLanguageModel",
     "ManifestError",
+    "MaskFiller",
     "MissingPartError",
     "NotFittedError",
     "SentimentClassifier",
@@ -72,6 +74,7 @@ if TYPE_CHECKING:
         UnknownModelError,
     )
     from lbzoo.features import FeatureExtractor
+    from lbzoo.fill_mask import MaskFiller
     from lbzoo.loading import checkpoint_folder, load
     from lbzoo.models.bert import BertClassifier, BertEncoder, BertForMaskedLM, BertForPreTraining, BertRegressor
     from lbzoo.models.config import BertConfig, MLSTMConfig

@@ -16,7 +16,7 @@ from typing import Any, Callable
 import lbzoo
 from lbzoo.console import debugging, leaving_on_sigterm, one_line, warnings_as_notes
 from lbzoo.errors import LbzooError, UsageError
-from lbzoo.registry import DEFAULT_MODEL
+from lbzoo.registry import DEFAULT_MODEL, MASKED_LM_MODEL
 
 CACHE = "where checkpoints are kept (default: LBZOO_CACHE, else the Hub's own cache)"
 MODEL = f"checkpoint by name or folder (default: {DEFAULT_MODEL})"
@@ -98,7 +98,8 @@ def build_parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"lbzoo {lbzoo.__version__}")
     commands = parser.add_subparsers(dest="command", metavar="COMMAND")
-    for add in (_list, _info, _download, _verify, _predict, _features, _trace, _finetune, _evaluate, _convert, _doctor):
+    models = (_predict, _features, _trace, _fill_mask, _finetune, _evaluate)
+    for add in (_list, _info, _download, _verify, *models, _convert, _doctor):
         add(commands)
     return parser
 
@@ -115,7 +116,7 @@ def _command(
     )
 
     def run(args: argparse.Namespace) -> int | None:
-        return getattr(importlib.import_module(f"lbzoo.{module}"), f"run_{name}")(args)
+        return getattr(importlib.import_module(f"lbzoo.{module}"), f"run_{name.replace('-', '_')}")(args)
 
     parser.set_defaults(run=run)
     return parser
@@ -197,8 +198,11 @@ def _features(commands: Any) -> None:
     _add_output(parser, "npy, csv, tsv or jsonl by its suffix, - for standard output (default)", ("npy",))
     parser.add_argument("--state", choices=("cell", "hidden"), default="cell", help="which state (default: cell)")
     parser.add_argument(
-        "--pool", choices=("last", "mean", "max"), default="last", help="over the bytes of a text (default: last)"
+        "--pool",
+        choices=("last", "mean", "max", "cls", "pooled"),
+        help="over the bytes of a text (default: last); of a BERT over its tokens (default: mean), or cls, pooled",
     )
+    parser.add_argument("--layer", type=int, default=-1, help="of a BERT: 0 the embeddings, -1 the last (default)")
     parser.add_argument("--tanh", action="store_true", help="squash the states by tanh")
     _add_model(parser)
 
@@ -217,6 +221,22 @@ def _trace(commands: Any) -> None:
     parser.add_argument("--html", metavar="PATH", help="write the picture as a web page")
     parser.add_argument("--output", "-o", metavar="PATH", help="write a row a byte: csv, tsv or jsonl; - to print")
     _add_model(parser, batch=False)
+
+
+def _fill_mask(commands: Any) -> None:
+    parser = _command(
+        commands,
+        "fill-mask",
+        "commands",
+        "guess the word pieces behind [MASK]",
+        "Writes a row for each guess: the text's own columns, then mask (which one, from 1), piece, probability and "
+        "filled. On a terminal without --output it prints short lines.",
+        'lbzoo fill-mask "The film was [MASK]."',
+    )
+    _add_texts(parser)
+    _add_output(parser, "csv, tsv or jsonl by its suffix, - for standard output (default); .gz and .xz compress")
+    parser.add_argument("--top", type=_count(1), default=5, help="guesses for each mask (default: 5)")
+    _add_model(parser, batch=False, default=MASKED_LM_MODEL)
 
 
 def _finetune(commands: Any) -> None:
@@ -337,9 +357,9 @@ def _add_output(parser: argparse.ArgumentParser, help: str, more: tuple[str, ...
     group.add_argument("--output-format", choices=("csv", "tsv", "jsonl", *more), help="in place of the suffix")
 
 
-def _add_model(parser: argparse.ArgumentParser, batch: bool = True) -> None:
+def _add_model(parser: argparse.ArgumentParser, batch: bool = True, default: str = DEFAULT_MODEL) -> None:
     group = parser.add_argument_group("model")
-    group.add_argument("--model", "-m", default=DEFAULT_MODEL, help=MODEL)
+    group.add_argument("--model", "-m", default=default, help=f"checkpoint by name or folder (default: {default})")
     if batch:
         group.add_argument("--batch-size", type=_count(1), help="texts computed at a time; less takes less memory")
 

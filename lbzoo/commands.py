@@ -1,4 +1,4 @@
-"""`lbzoo predict`, `features`, `finetune`, `trace` and `evaluate`: the commands that run a model.
+"""`lbzoo predict`, `features`, `fill-mask`, `finetune`, `trace` and `evaluate`: the commands that run a model.
 
 What can be wrong with the input and the output is looked at before TensorFlow is imported.
 """
@@ -58,7 +58,7 @@ def run_features(args: argparse.Namespace) -> None:
         import_tensorflow()
         from lbzoo.features import FeatureExtractor
 
-        options = {"state": args.state, "pool": args.pool, "tanh": args.tanh}
+        options = {"state": args.state, "pool": args.pool, "tanh": args.tanh, "layer": args.layer}
         extractor = FeatureExtractor(args.model, **options, **_batch_size(args))
         windows = _windows(table if _on_terminal(path) else progress(table, "texts"))
         first = next(windows, [])
@@ -103,6 +103,31 @@ def run_evaluate(args: argparse.Namespace) -> None:
         accuracy = 100 * sum(answer.label == label for answer, label in zip(answers, labels)) / len(labels)
     print(f"{args.model} on {args.task} {args.split}, {len(labels)} texts")
     print(f"accuracy {accuracy:.2f}")
+
+
+def run_fill_mask(args: argparse.Namespace) -> None:
+    """Guesses for the masks of texts; one row out for each guess."""
+    to_terminal = args.output is None and args.output_format is None and sys.stdout.isatty()
+    with _open_input(args) as table:
+        path = args.output or "-"
+        format = output_format(path, args.output_format)
+        names = _result_names(table, ["mask", "piece", "probability", "filled"])
+        model = typed_model(args.model)
+        import_tensorflow()
+        from lbzoo.fill_mask import MaskFiller
+
+        filler = MaskFiller(model)
+        with contextlib.ExitStack() as stack:
+            if not to_terminal:
+                write = stack.enter_context(open_writer(path, table.columns, names, format)).write
+            for rows in _windows(table):
+                for row, masks in zip(rows, filler.fill([row.text for row in rows], args.top)):
+                    for number, guesses in enumerate(masks, 1):
+                        for guess in guesses:
+                            if to_terminal:
+                                print(f"{guess.probability:.3f}  {guess.piece:<12}  {one_line(guess.text)}", flush=True)
+                            else:
+                                write(row, [number, guess.piece, round(guess.probability, 6), guess.text])
 
 
 def run_finetune(args: argparse.Namespace) -> None:

@@ -13,7 +13,7 @@ from lbzoo import checkpoint
 from lbzoo.console import import_tensorflow, note
 from lbzoo.errors import CheckpointError, UsageError
 from lbzoo.folder import FolderInfo
-from lbzoo.loading import checkpoint_folder
+from lbzoo.loading import checkpoint_folder, typed_model
 
 
 @dataclasses.dataclass(frozen=True)
@@ -35,7 +35,7 @@ def run_convert(args: argparse.Namespace) -> None:
     if args.kind == "google-bert":
         import_tensorflow()
     if args.export:
-        info = checkpoint.verify(checkpoint_folder(args.folder))
+        info = checkpoint.verify(checkpoint_folder(typed_model(args.folder)))
         print(write(info, Path(os.path.expanduser(args.output))))
         return
     source = Path(os.path.expanduser(args.folder))

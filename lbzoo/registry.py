@@ -16,6 +16,7 @@ from lbzoo.text.clean import POLICIES
 from lbzoo.text.vocabulary import READINGS
 
 DEFAULT_MODEL = "mlstm-512-reviews"
+MASKED_LM_MODEL = "bert-base-uncased"  # of `lbzoo fill-mask`
 MANIFEST = "checkpoints_manifest.json"
 PACKAGE = Path(__file__).resolve().parent
 BUNDLED = PACKAGE / "bundled"

@@ -197,3 +197,14 @@ def test_batches_cover_every_row_once_and_hold_about_as_many_tokens(lengths, bat
     assert sorted(np.concatenate([*parts, np.zeros(0, int)]).tolist()) == list(range(len(lengths)))
     for part in parts:
         assert len(part) <= batch_size and (len(part) == 1 or len(part) * lengths[part].max() <= 600)
+
+
+def test_the_command_takes_pool_and_layer(model, tmp_path, run):
+    folder = model.save_pretrained(tmp_path / "m")
+    arguments = ("features", "The film.", "bad", "--model", folder, "--output", tmp_path / "f.npy")
+    assert run(*arguments, "--pool", "cls", "--layer", 1)[0] == 0
+    wanted = lbzoo.FeatureExtractor(model, pool="cls", layer=1).transform(["The film.", "bad"])
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), wanted, atol=1e-5)
+    assert run(*arguments)[0] == 0  # the default of a BERT
+    wanted = lbzoo.FeatureExtractor(model).transform(["The film.", "bad"])
+    np.testing.assert_allclose(np.load(tmp_path / "f.npy"), wanted, atol=1e-5)

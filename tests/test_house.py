@@ -33,7 +33,7 @@ LAYERS = (
     "folder checkpoint",
     "cache transport hub_client release hub",
     "loading",
-    "bert_states states features trace",
+    "states bert_states features fill_mask trace",
     "transfer",
     "verify tables",
     "console doctor commands converting zoo cli __main__",
