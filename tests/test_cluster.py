@@ -1,24 +1,20 @@
-"""Which workers there are, and waiting for them. `test_two_workers.py` has them work together."""
+"""Which workers there are, as the environment says. `test_two_workers.py` has them work together."""
 
 import json
-import socket
-import threading
-import time
+import os
+import signal
 
 import numpy as np
 import pytest
 
 from lbzoo.errors import ConfigError, TrainingError
 from training import cluster
-from training.cluster import Cluster, Roster, connect, roster, wait_for_peers
-from training.launch import free_ports
+from training.cluster import Cluster, Roster, connect, roster
 
 
 @pytest.fixture(autouse=True)
 def bare(monkeypatch):
     """No cluster in the environment."""
-    import os
-
     for name in list(os.environ):
         if name == "TF_CONFIG" or name.startswith("SLURM_"):
             monkeypatch.delenv(name)
@@ -106,56 +102,6 @@ def test_slurm_variables_that_do_not_fit_are_refused(monkeypatch):
         roster()
 
 
-def local_roster(count, index=0):
-    return Roster(tuple(f"127.0.0.1:{port}" for port in free_ports(count)), index, "TF_CONFIG")
-
-
-def test_workers_wait_until_all_are_there():
-    addresses, there = local_roster(3).addresses, []
-
-    def come(index, after):
-        time.sleep(after)
-        wait_for_peers(Roster(addresses, index, "TF_CONFIG"), 30)
-        there.append((index, time.monotonic()))
-
-    threads = [threading.Thread(target=come, args=(i, 0.4 * (i == 2))) for i in range(3)]
-    begun = time.monotonic()
-    for thread in threads:
-        thread.start()
-    # TensorFlow's server takes the place of each door: here, that of worker 2 stays open until the others saw it
-    threads[2].join(timeout=30)
-    with socket.create_server(("127.0.0.1", int(addresses[2].rpartition(":")[2]))):
-        for thread in threads:
-            thread.join(timeout=30)
-    assert sorted(index for index, _ in there) == [0, 1, 2]
-    assert min(at for _, at in there) >= begun + 0.4
-
-
-def test_a_peer_that_does_not_come_is_named(capsys):
-    workers = local_roster(3, index=1)
-    port = int(workers.addresses[2].rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(TrainingError) as caught:
-        wait_for_peers(workers, 0.3)
-    message = str(caught.value)
-    assert f"worker 1 waited 0.3 s in vain for worker 0 at {workers.addresses[0]}. Look" in message
-    assert workers.addresses[2] not in message
-
-
-def test_while_it_waits_it_says_for_whom(capsys, monkeypatch):
-    monkeypatch.setattr(cluster, "SILENT_SECONDS", 0.1)
-    workers = local_roster(2)
-    with pytest.raises(TrainingError):
-        wait_for_peers(workers, 0.5)
-    assert capsys.readouterr().err == f"worker 0 waits for worker 1 at {workers.addresses[1]}\n"
-
-
-def test_a_port_that_is_taken_is_named():
-    workers = local_roster(2)
-    port = int(workers.addresses[0].rpartition(":")[2])
-    with socket.create_server(("127.0.0.1", port)), pytest.raises(TrainingError, match=f"port {port}.*another port"):
-        wait_for_peers(workers, 0.3)
-
-
 def test_a_process_alone_is_a_cluster_of_one():
     alone = Cluster()
     assert (alone.index, alone.count, alone.chief) == (0, 1, True)
@@ -174,3 +120,12 @@ def test_a_tpu_that_is_not_there_is_said(monkeypatch):
     monkeypatch.delenv("TPU_NAME", raising=False)
     with pytest.raises(TrainingError, match="no TPU answers.*TPU_NAME=local"):
         connect("tpu")
+
+
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM"), reason="has no SIGALRM")
+def test_what_nobody_can_interrupt_has_a_limit():
+    before = signal.getsignal(signal.SIGALRM)
+    with cluster._ended_after(60):
+        assert 0 < signal.getitimer(signal.ITIMER_REAL)[0] <= 60
+        assert signal.getsignal(signal.SIGALRM) == signal.SIG_DFL
+    assert signal.getitimer(signal.ITIMER_REAL)[0] == 0 and signal.getsignal(signal.SIGALRM) == before

@@ -1,7 +1,7 @@
 """Which workers a run has, and how they work together: none, mirrored, multiworker (TF_CONFIG or Slurm) or tpu.
 
-Every worker runs the same program. Before TensorFlow's cluster starts, which waits for its peers in silence and without
-end, the workers are read from the environment, checked, and waited for here, with a limit.
+Every worker runs the same program. The workers are read from the environment, checked, and waited for (see
+`rendezvous`), before TensorFlow starts a cluster of them.
 """
 
 from __future__ import annotations
@@ -12,9 +12,7 @@ import json
 import os
 import re
 import signal
-import socket
 import sys
-import time
 from collections.abc import Iterator, Mapping
 from typing import Any, Optional
 
@@ -22,11 +20,11 @@ import numpy as np
 import tensorflow as tf
 
 from lbzoo.errors import ConfigError, TrainingError
+from training import rendezvous
 
 STRATEGIES = ("none", "mirrored", "multiworker", "tpu")
 LOST_EXIT = 76  # another worker was lost; started again together, all go on from the last checkpoint
 STALL_SECONDS = 1200  # a collective that takes longer has a worker that is alive and does nothing
-SILENT_SECONDS = 5  # of waiting for other workers, before it says for whom
 PORT_BASE = 8888  # under Slurm: of the first worker of each machine
 # What a collective raises where a peer died (within a second, or ten if it had just answered) or froze (within ten, by
 # the heartbeat of TensorFlow's coordination service).
@@ -145,43 +143,6 @@ def _from_slurm() -> Roster:
         ) from error
 
 
-def wait_for_peers(roster: Roster, seconds: float) -> None:
-    """Return once every worker's port answers; while waiting this one's port answers the others.
-
-    Raises:
-        TrainingError: this worker's port is taken, or some did not come within `seconds`; names them.
-    """
-    port = int(roster.addresses[roster.index].rpartition(":")[2])
-    missing = {i: address for i, address in enumerate(roster.addresses) if i != roster.index}
-    deadline, said = time.monotonic() + seconds, time.monotonic() + SILENT_SECONDS
-    try:
-        door = socket.create_server(("", port), backlog=len(roster.addresses))
-    except OSError as error:
-        raise TrainingError(
-            f"worker {roster.index} cannot listen on its port {port}: {error}. Another process has it, perhaps a "
-            f"worker of an earlier run. End that one or choose another port."
-        ) from error
-    with door:
-        while missing:
-            missing = {i: address for i, address in missing.items() if not _answers(address)}
-            if missing and time.monotonic() > deadline:
-                raise TrainingError(
-                    f"worker {roster.index} waited {seconds:g} s in vain for {_named(missing)}. Look at their logs, "
-                    f"whether they were started with the same list of workers, and whether a firewall is between."
-                )
-            if missing and time.monotonic() > said:
-                print(f"worker {roster.index} waits for {_named(missing)}", file=sys.stderr, flush=True)
-                said = deadline
-            time.sleep(0.1 if missing else 0)
-
-
-def _answers(address: str) -> bool:
-    host, _, port = address.rpartition(":")
-    with contextlib.suppress(OSError), socket.create_connection((host.strip("[]"), int(port)), timeout=2):
-        return True
-    return False
-
-
 def _named(workers: Mapping[int, str]) -> str:
     return ", ".join(f"worker {i} at {address}" for i, address in workers.items())
 
@@ -284,17 +245,41 @@ def connect(kind: str, seconds: float = 300) -> Cluster:
 
 
 def _multiworker(workers: Roster, seconds: float) -> Cluster:
-    wait_for_peers(workers, seconds)
+    rendezvous.meet(workers.addresses, workers.index, seconds)
     os.environ["TF_CONFIG"] = workers.tf_config()
     kinds = tf.distribute.experimental.CommunicationImplementation
     options = tf.distribute.experimental.CommunicationOptions(
         implementation=kinds.NCCL if tf.config.list_physical_devices("GPU") else kinds.RING,
         timeout_seconds=STALL_SECONDS,
     )
-    strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    print(f"worker {workers.index}: all {len(workers.addresses)} workers are there", file=sys.stderr, flush=True)
+    try:
+        with _ended_after(seconds):
+            strategy = tf.distribute.MultiWorkerMirroredStrategy(communication_options=options)
+    except tf.errors.OpError as error:
+        lost = f"worker {workers.index} lost another one at the start: {_cause(str(error))}"
+        raise WorkerLostError(lost) from error
     for number in (signal.SIGTERM, signal.SIGINT):  # TensorFlow's cluster made this process deaf to SIGTERM
         signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
     return Cluster(strategy, workers)
+
+
+@contextlib.contextmanager
+def _ended_after(seconds: float) -> Iterator[None]:
+    """SIGALRM ends this process if the block takes longer.
+
+    TensorFlow waits without end for a worker that was lost after all had met, and lets no other Python run meanwhile.
+    """
+    if not hasattr(signal, "SIGALRM"):  # Windows
+        yield
+        return
+    before = signal.signal(signal.SIGALRM, signal.SIG_DFL)
+    signal.setitimer(signal.ITIMER_REAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
 
 
 def _tpu() -> tf.distribute.Strategy:
