@@ -125,7 +125,7 @@ def wait_for_moment(process: subprocess.Popen, run: Run, kind: str, step: int, r
         time.sleep(rng.uniform(0, 0.05))
     elif kind == "save":
         wait_until(process, run, lambda: any(".saving-" in name for name in run.names()), 0)
-        time.sleep(rng.uniform(0, 0.02))
+        time.sleep(rng.uniform(0, 0.1))
     else:
         wait_until(process, run, lambda: deleting(run.names()), 0)
         time.sleep(rng.choice((0, rng.uniform(0, 0.0005))))
