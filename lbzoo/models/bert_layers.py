@@ -193,9 +193,9 @@ def activate(config: BertConfig, x: tf.Tensor) -> tf.Tensor:
 
 def layer_norm(w: Weights, name: str, x: tf.Tensor, config: BertConfig) -> tf.Tensor:
     """Layer norm over the last axis, in float32: BERT's epsilon, 1e-12, is nothing in float16."""
-    mean, variance = tf.nn.moments(x, axes=[-1], keepdims=True)
-    gamma, beta = w[f"{name}/layer_norm/gamma"], w[f"{name}/layer_norm/beta"]
-    return tf.nn.batch_normalization(x, mean, variance, beta, gamma, config.layer_norm_eps)
+    centred = x - tf.reduce_mean(x, axis=-1, keepdims=True)
+    scale = tf.math.rsqrt(tf.reduce_mean(tf.square(centred), axis=-1, keepdims=True) + config.layer_norm_eps)
+    return centred * scale * w[f"{name}/layer_norm/gamma"] + w[f"{name}/layer_norm/beta"]
 
 
 def masked_lm_logits(w: Weights, config: BertConfig, x: tf.Tensor) -> tf.Tensor:
