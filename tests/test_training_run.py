@@ -17,7 +17,7 @@ from lbzoo._keras import adam
 from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
-from training import evaluate, loop, pretrain_mlstm, sample_reviews, trainer
+from training import evaluate, heldout, loop, pretrain_mlstm, sample_reviews, trainer
 from training.checkpointing import Checkpoints
 from training.evaluate import bits_per_character
 from training.heldout import HeldOut
@@ -268,7 +268,9 @@ def test_shards_of_another_text_policy_or_without_a_test_split_are_refused(tiny_
     assert "no split 'test'" in capsys.readouterr().err
 
 
-def test_a_sentiment_loss_needs_a_teachers_target(tmp_path, capsys):
+def test_a_sentiment_loss_needs_a_teachers_target(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(heldout, "FEWEST", 100)
+    monkeypatch.delenv("LBZOO_DATA", raising=False)
     (tmp_path / "in.txt").write_text("".join(f"good number {i}\n" for i in range(200)))
     prepare([tmp_path / "in.txt"], tmp_path / "shards", Policy("reviews", Fields(), 1, (4, 1, 1)), workers=1)
     command = ["--recipe", "tiny", "--shards", str(tmp_path / "shards"), "--run", str(tmp_path / "run")]
@@ -278,3 +280,5 @@ def test_a_sentiment_loss_needs_a_teachers_target(tmp_path, capsys):
     settings = ["--set", "sentiment_weight=0", "--set", "steps=10"]
     assert pretrain_mlstm.main([*command, *settings, "--export", str(exported)]) == 0
     assert not list(exported.glob("probe*"))  # nobody taught the read-out anything
+    step, bits = (tmp_path / "run" / "heldout.csv").read_text().split()[1].split(",")  # of the shards' own split
+    assert step == "10" and 0 < float(bits) < 8

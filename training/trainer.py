@@ -26,7 +26,7 @@ from training.checkpointing import AgreedCheckpoints
 from training.cluster import Cluster
 from training.data import ByteStream
 from training.evaluate import bits_per_character, read_out_accuracy
-from training.heldout import held_out
+from training.heldout import held_out, held_out_shards
 from training.objectives import BITS, SentimentReadOut, language_model_loss, sentiment_loss
 from training.recipes import RunConfig
 from training.watch import Watch
@@ -193,7 +193,7 @@ def train(
             f"Received: {shards}, text only. Make shards with training.prepare_sentiment, or --set sentiment_weight=0."
         )
     trainer = Trainer(config, stream, cluster)
-    sets = held_out(data) if data else None
+    sets = held_out(data) if data else held_out_shards(shards)
 
     def evaluate() -> Mapping[str, float]:
         if sets is None:
@@ -233,5 +233,7 @@ def restore_best(run: Path, trainer: Trainer) -> dict[str, Any]:
     """
     commit = TrainerCheckpoints(run, trainer).restore(best=True)
     if commit is None:
-        raise ConfigError(f"no checkpoint in {run} was measured on held-out text: --best needs --shards and --data.")
+        raise ConfigError(
+            f"no checkpoint in {run} was measured on held-out text: --best needs shards with 'valid', or --data."
+        )
     return commit
