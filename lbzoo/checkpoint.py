@@ -180,6 +180,8 @@ def load_card(folder: str | os.PathLike | VerifiedFolder) -> dict[str, Any]:
     card = read_json(info.folder / CARD) if info.has(CARD) else {}
     if not isinstance(card, dict):
         raise CheckpointError(f"{info.folder / CARD} must be an object. Received: {brief(card)}.")
+    if info.foreign is not None and info.foreign.skipped:  # tensors that no part of the model reads
+        card["left_out"] = list(info.foreign.skipped)
     return {"name": info.folder.name, **card, "revision": None}
 
 

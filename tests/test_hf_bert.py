@@ -130,7 +130,7 @@ def test_what_no_part_of_the_model_reads_is_named(tmp_path):
     folder = hf.write(tmp_path / "m", tensors, architectures=["BertForTokenClassification"])
     skipped = ("bert.embeddings.position_ids", "classifier.bias", "classifier.weight", "qa_outputs.weight")
     assert hf_bert.inspect_folder(folder).skipped == skipped
-    assert isinstance(load(folder), lbzoo.BertEncoder)
+    assert isinstance(load(folder), lbzoo.BertEncoder) and load(folder).card["left_out"] == list(skipped)
     tensors["bert.embeddings.position_ids"] = np.arange(10)[None] + 1
     with pytest.raises(CheckpointError, match="must count from 0"):
         load(hf.write(tmp_path / "other", tensors))

@@ -39,7 +39,7 @@ def asked_for(server):
     return {seen.path.rsplit("/", 1)[-1] for seen in server.log if "/resolve/" in seen.path}
 
 
-def test_a_repository_is_loaded_and_cached(server, tmp_path):
+def test_a_repository_is_loaded_and_cached(server, tmp_path, run):
     model = lbzoo.load(REPO, cache=tmp_path / "cache")
     assert isinstance(model, lbzoo.BertEncoder) and len(model.vocabulary) == 9
     assert (model.card["name"], model.card["revision"]) == (REPO, COMMIT)
@@ -51,6 +51,8 @@ def test_a_repository_is_loaded_and_cached(server, tmp_path):
     offline = lbzoo.load(REPO, cache=tmp_path / "cache", offline=True)
     for other in (again, offline):
         np.testing.assert_array_equal(other.named_weights()["pooler/kernel"], wanted)
+    status, out, _ = run("verify", "--all", "--offline", "--cache", tmp_path / "cache")
+    assert status == 0 and f"{REPO}@{COMMIT}: ok" in out
     assert not server.log
 
 
