@@ -14,26 +14,12 @@ from training import bert_evaluate, loop, sample_reviews
 from training.bert_data import BertStream
 from training.bert_recipes import BertRunConfig
 from training.bert_trainer import BertTrainer
-from training.checkpointing import Checkpoints
+from training.checkpointing import AgreedCheckpoints
 from training.cluster import Cluster
 from training.watch import CsvLog, Watch
 
 RATIOS_EVERY = 100  # steps between two lines of trust_ratios.csv
 BEST = "masked_lm"  # the held-out figure whose lowest value keeps its checkpoint
-
-
-class AgreedCheckpoints(Checkpoints):
-    """Checkpoints that all workers of a cluster restore, and its chief writes."""
-
-    def __init__(self, folder: Path, trainer: BertTrainer) -> None:
-        super().__init__(folder, trainer.objects(), best=BEST, writes=trainer.cluster.chief)
-        self._cluster = trainer.cluster
-
-    def restore(self, best: bool = False) -> Optional[dict[str, Any]]:
-        """See `Checkpoints.restore`; raises TrainingError also where the workers find different ones."""
-        commit = super().restore(best)
-        self._cluster.agreed(commit["step"] if commit else 0, "the checkpoint that they found")
-        return commit
 
 
 class RatioLog:
@@ -98,7 +84,7 @@ def train(
         folder=run,
         config={**config.to_dict(), "shards": streams[0].shards.index["splits"]["train"]["sha256"]},
         steps=config.steps,
-        checkpoints=AgreedCheckpoints(run, trainer),
+        checkpoints=_checkpoints(run, trainer),
         watch=Watch(
             run, config.steps, tensorboard=tensorboard, profile=profile, writes=cluster.chief, counted="tokens"
         ),
@@ -129,6 +115,10 @@ def _held_out(trainer: BertTrainer, shards: Path):
     return bert_evaluate.evaluator(trainer.model, stream, cluster=trainer.cluster)
 
 
+def _checkpoints(run: Path, trainer: BertTrainer) -> AgreedCheckpoints:
+    return AgreedCheckpoints(run, trainer.objects(), trainer.cluster, best=BEST)
+
+
 def restore_best(run: Path, trainer: BertTrainer) -> dict[str, Any]:
     """Go back to the checkpoint in `run` with the lowest held-out masked-LM loss; its COMMIT.json.
 
@@ -137,7 +127,7 @@ def restore_best(run: Path, trainer: BertTrainer) -> dict[str, Any]:
     Raises:
         ConfigError: none was measured.
     """
-    commit = AgreedCheckpoints(run, trainer).restore(best=True)
+    commit = _checkpoints(run, trainer).restore(best=True)
     if commit is None:
         raise ConfigError(f"no checkpoint in {run} was measured on held-out text: --best needs shards with 'valid'.")
     return commit
