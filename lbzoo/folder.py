@@ -8,6 +8,7 @@ from __future__ import annotations
 import dataclasses
 import glob
 import os
+import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Callable, TypeVar
@@ -31,6 +32,8 @@ PROBE, PROBE_WEIGHTS = "probe.json", "probe.safetensors"
 CLASSIFIER = "classifier.json"
 MAX_JSON = 1 << 20
 T = TypeVar("T")
+
+_PATIENCE = 10  # seconds of reading a folder that is replaced all the time
 
 
 @dataclasses.dataclass(frozen=True)
@@ -207,18 +210,27 @@ def read_json(path: Path) -> Any:
 
 
 def while_still(folder: Path, read: Callable[[], T]) -> T:
-    """`read()`; once more where another process replaced the folder meanwhile, so that files never mix."""
-    for last in (False, False, False, False, True):
+    """`read()`; once more where another process replaced the folder meanwhile, so that files never mix.
+
+    Raises:
+        CheckpointError: what `read` raised on a folder that stayed, or one that kept being replaced.
+    """
+    end = time.monotonic() + _PATIENCE
+    while True:
         before = _identity(folder)
         try:
             value = read()
         except CheckpointError:
-            if last or _identity(folder) == before:
+            if _identity(folder) == before or time.monotonic() > end:
                 raise
         else:
-            if last or _identity(folder) == before:
+            if _identity(folder) == before:
                 return value
-    raise AssertionError("unreachable")
+            if time.monotonic() > end:
+                raise CheckpointError(
+                    f"{folder} was replaced again and again while it was read. Received: other files than a moment ago "
+                    f"for {_PATIENCE} s. Is something saving there all the time?"
+                )
 
 
 def _identity(folder: Path) -> tuple[int, int] | None:

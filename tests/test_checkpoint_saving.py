@@ -238,6 +238,20 @@ def test_two_processes_saving_to_one_folder_while_a_third_reads(tmp_path, root):
     assert whole(place) in (1, 2) and reads > 3 and beside(place) == ["shared"]
 
 
+def test_a_folder_that_is_replaced_all_the_time_is_an_error_and_never_a_mixture(tmp_path, monkeypatch):
+    def read():
+        fresh = tmp_path / f"fresh-{len(list(tmp_path.iterdir()))}"
+        fresh.mkdir()
+        (tmp_path / "place").rename(tmp_path / f"{fresh.name}-old")
+        fresh.rename(tmp_path / "place")
+        return "mixed"
+
+    (tmp_path / "place").mkdir()
+    monkeypatch.setattr(folder, "_PATIENCE", 0.05)
+    with pytest.raises(CheckpointError, match="place was replaced again and again"):
+        folder.while_still(tmp_path / "place", read)
+
+
 @pytest.mark.slow
 def test_a_killed_save_leaves_the_old_folder_whole(tmp_path, root):
     place = tmp_path / "killed"
