@@ -7,7 +7,14 @@ import numpy as np
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.models.mlstm import MLSTMLanguageModel
 
-SETTINGS = {"epochs": 3, "batch_size": 16, "learning_rate": 3e-2, "unfreeze": "all", "validation_fraction": 0.25}
+SETTINGS = {
+    "epochs": 3,
+    "batch_size": 16,
+    "learning_rate": 3e-2,
+    "unfreeze": "all",
+    "validation_fraction": 0.25,
+    "dropout": 0.0,
+}
 
 
 def texts_and_labels(rows: int, seed: int = 0, names: tuple = ("x", "y")) -> tuple[list[str], list]:

@@ -74,7 +74,7 @@ class TextClassifier(LinearAnswers, ClassifierMixin, BaseEstimator):
         validation_fraction: float = 0.1,
         window: int = 256,
         language_model_weight: float = 0.0,
-        dropout: float = 0.0,
+        dropout: float = 0.3,
         dtype: str = "float32",
         random_state: Any = SEED,
     ) -> None:

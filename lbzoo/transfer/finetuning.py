@@ -47,7 +47,7 @@ class Settings:
     unfreeze: str = "gradual"
     patience: int = 2
     language_model_weight: float = 0.0
-    dropout: float = 0.0
+    dropout: float = 0.3
     warmup: float = 0.1
     clip_norm: float = 1.0
 
