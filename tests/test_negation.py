@@ -12,7 +12,17 @@ from lbzoo.errors import ConfigError
 from lbzoo.text.clean import encode
 from lbzoo.transfer.labels import NEGATIVE, POSITIVE
 from training import negation, sample_reviews, teacher
-from training.negation import ALL, Pair, Shares, classifier_scores, read_pairs, sentences, shares_by_kind
+from training.negation import (
+    ALL,
+    COMPLAINT,
+    PRAISE,
+    Pair,
+    Shares,
+    classifier_scores,
+    read_pairs,
+    sentences,
+    shares_by_kind,
+)
 
 LABELS = {NEGATIVE, POSITIVE}
 SAME_SENSE = "not only, but"
@@ -63,22 +73,29 @@ def test_kinds_stand_together_and_sentences_are_of_various_lengths(pairs):
 def test_a_pair_is_right_only_where_both_labels_are():
     pairs = [made("not", POSITIVE, NEGATIVE)] * 4
     scores = [2, -1, 2, 1, -2, -1, -2, 1]  # both; the plain one; the negated one; neither
-    assert shares_by_kind(pairs, scores)["not"] == Shares(4, 25.0, 50.0)
+    assert shares_by_kind(pairs, scores)["not"] == Shares(4, plain=50.0, negated=50.0, both=25.0, order=50.0)
 
 
 def test_order_compares_the_positive_sentence_with_the_negative_one():
     pairs = [made("not", POSITIVE, NEGATIVE), made("not", NEGATIVE, POSITIVE)]
-    assert shares_by_kind(pairs, [9, 8, -9, -8])["not"] == Shares(2, 0.0, 100.0)
-    assert shares_by_kind(pairs, [8, 9, -8, -9])["not"] == Shares(2, 0.0, 0.0)
+    assert shares_by_kind(pairs, [9, 8, -9, -8])["not"] == Shares(2, 100.0, 0.0, 0.0, order=100.0)
+    assert shares_by_kind(pairs, [8, 9, -8, -9])["not"].order == 0.0
     assert shares_by_kind(pairs, [1, 1, 0, 0])["not"].order == 0.0  # a draw is no order
 
 
 def test_sentences_of_one_sense_count_for_labels_and_not_for_order():
     pairs = [made("trap", POSITIVE, POSITIVE), made("not", NEGATIVE, POSITIVE)]
     found = shares_by_kind(pairs, [1, 2, -1, -2])
-    assert list(found) == ["trap", "not", ALL]
-    assert found["trap"] == Shares(1, 100.0, None)
-    assert found[ALL] == Shares(2, 50.0, 0.0)
+    assert list(found) == ["trap", "not", COMPLAINT, ALL]
+    assert found["trap"] == Shares(1, 100.0, 100.0, 100.0, order=None)
+    assert found[ALL] == Shares(2, 100.0, 50.0, 50.0, order=0.0)
+
+
+def test_praise_and_complaint_are_told_apart_by_the_plain_sentence():
+    pairs = [made("not", POSITIVE, NEGATIVE), made("never", NEGATIVE, POSITIVE), made("never", NEGATIVE, POSITIVE)]
+    found = shares_by_kind(pairs, [1, -1, -1, -2, -1, 1])  # a denied complaint is taken for a complaint once
+    assert found[PRAISE] == Shares(1, 100.0, 100.0, 100.0, 100.0)
+    assert found[COMPLAINT] == Shares(2, 100.0, 50.0, 50.0, 50.0)
 
 
 def test_scores_for_other_pairs_are_refused(pairs):
@@ -91,7 +108,8 @@ def test_right_scores_get_everything_right(pairs):
     found = shares_by_kind(pairs, [1.0 if label == POSITIVE else -1.0 for label in labels])
     assert {shares.both for shares in found.values()} == {100.0}
     assert {kind: shares.order for kind, shares in found.items() if shares.order != 100.0} == {SAME_SENSE: None}
-    assert sum(shares.pairs for kind, shares in found.items() if kind != ALL) == found[ALL].pairs == 200
+    assert sum(found[kind].pairs for kind in {pair.kind for pair in pairs}) == found[ALL].pairs == 200
+    assert found[PRAISE].pairs == found[COMPLAINT].pairs == 95
 
 
 class Answers:
@@ -119,18 +137,19 @@ def test_the_command_prints_every_kind_beside_the_teacher(probed, tmp_path, monk
     assert negation.main(["--model", probed, "--data", str(tmp_path)]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].split() == ["tiny", "bag", "of", "words"]
-    assert len(lines) == 2 + len({pair.kind for pair in pairs}) + 1
+    assert len(lines) == 2 + len({pair.kind for pair in pairs}) + 3
 
     weights, intercept = teacher.fit(documents)
     scores = [teacher.score(encode(text, "reviews"), weights, intercept) for text in sentences(pairs)]
     expected = shares_by_kind(pairs, scores)[ALL]
     assert lines[-1].split()[:2] == [ALL, "200"]
     assert lines[-1].split()[-2:] == [f"{expected.both:.1f}", f"{expected.order:.1f}"]
+    assert len(lines[-1].split()) == 2 + 2 * 4
 
 
 def test_the_teacher_is_left_out_without_data_and_a_missing_model_is_an_error(probed, tmp_path, capsys):
     folder = shutil.copytree(probed, tmp_path / "other")
     assert negation.main(["--model", str(folder)]) == 0
-    assert capsys.readouterr().out.split()[0:5] == ["other", "kind", "pairs", "both", "order"]
+    assert capsys.readouterr().out.split()[:7] == ["other", "kind", "pairs", "plain", "negated", "both", "order"]
     assert negation.main(["--model", str(tmp_path / "nothing")]) == 1
     assert capsys.readouterr().err.startswith("negation: error: ")

@@ -1,6 +1,6 @@
 """Negation: 200 pairs of sentences that differ by a turn such as "not" or "could have been", and who gets them right.
 
-The pairs (`negation_pairs.tsv`) were written by hand for this. In most the negated sentence says the opposite of the
+The pairs (`negation_pairs.tsv`) were written for this, one by one. In most the negated sentence says the opposite of the
 plain one, praise and complaint equally often; under "not only, but" it says the same.
 
 python -m training.negation --model mlstm-512-reviews                 shares of the pairs, by kind and in all
@@ -27,7 +27,7 @@ from training import teacher
 from training.sources import training_documents
 
 PAIRS = Path(__file__).with_name("negation_pairs.tsv")
-ALL = "all"  # stands below the kinds
+PRAISE, COMPLAINT, ALL = "negated praise", "negated complaint", "all"  # stand below the kinds
 
 
 @dataclasses.dataclass(frozen=True)
@@ -43,9 +43,11 @@ class Pair:
 
 @dataclasses.dataclass(frozen=True)
 class Shares:
-    """Percent of `pairs` with `both` labels right, and with the positive sentence scored above the negative one."""
+    """Percent of `pairs` whose plain, negated, both labels are right; where the positive sentence scores higher."""
 
     pairs: int
+    plain: float
+    negated: float
     both: float
     order: Optional[float]  # None where both sentences of every pair have one label
 
@@ -62,7 +64,7 @@ def sentences(pairs: Sequence[Pair]) -> list[str]:
 
 
 def shares_by_kind(pairs: Sequence[Pair], scores: Sequence[float]) -> dict[str, Shares]:
-    """What the scores get right of each kind, kinds in the order of the file, and of `ALL` pairs.
+    """What the scores get right of each kind, in the order of the file, of each way that the sense turns, and of `ALL`.
 
     Args:
         pairs: one or more.
@@ -75,15 +77,18 @@ def shares_by_kind(pairs: Sequence[Pair], scores: Sequence[float]) -> dict[str, 
         raise ValueError(f"two scores a pair are needed. Received: {len(scores)} scores for {len(pairs)} pairs.")
     scores = np.asarray(scores).reshape(-1, 2)
     positive = np.array([[label == POSITIVE for label in (p.plain_label, p.negated_label)] for p in pairs])
-    both = ((scores > 0) == positive).all(axis=1)
+    right = (scores > 0) == positive
     opposite = positive[:, 0] != positive[:, 1]
     order = np.where(positive[:, 0], scores[:, 0] > scores[:, 1], scores[:, 1] > scores[:, 0])
     kinds = np.array([pair.kind for pair in pairs])
     chosen = {kind: kinds == kind for kind in dict.fromkeys(kinds.tolist())}
+    chosen.update({PRAISE: opposite & positive[:, 0], COMPLAINT: opposite & positive[:, 1]})
     chosen[ALL] = np.ones(len(pairs), bool)
+    columns = (right[:, 0], right[:, 1], right.all(axis=1))
     return {
-        kind: Shares(int(rows.sum()), _percent(both[rows]), _percent(order[rows & opposite]))
+        kind: Shares(int(rows.sum()), *(_percent(c[rows]) for c in columns), _percent(order[rows & opposite]))
         for kind, rows in chosen.items()
+        if rows.any()
     }
 
 
@@ -116,13 +121,18 @@ def table(found: Mapping[str, Mapping[str, Shares]]) -> str:
     """One line a kind, and for each of who answered the shares of `shares_by_kind`."""
     kinds = list(next(iter(found.values())))
     width = max(map(len, kinds))
-    lines = [" " * (width + 7) + "".join(f"  {who:>17}" for who in found)]
-    lines.append(f"{'kind':{width}}  pairs" + f"  {'both':>9}{'order':>8}" * len(found))
+    names = [field.name for field in dataclasses.fields(Shares)][1:]
+    lines = [" " * (width + 7) + "".join(f"  {who:>{8 * len(names)}}" for who in found)]
+    lines.append(f"{'kind':{width}}  pairs" + ("  " + "".join(f"{name:>8}" for name in names)) * len(found))
     for kind in kinds:
-        rows = [shares[kind] for shares in found.values()]
-        cells = "".join(f"  {row.both:9.1f}{'-' if row.order is None else f'{row.order:.1f}':>8}" for row in rows)
-        lines.append(f"{kind:{width}}  {rows[0].pairs:5}{cells}")
+        rows = [dataclasses.astuple(shares[kind]) for shares in found.values()]
+        cells = "".join("  " + "".join(f"{_cell(value):>8}" for value in row[1:]) for row in rows)
+        lines.append(f"{kind:{width}}  {rows[0][0]:5}{cells}")
     return "\n".join(lines)
+
+
+def _cell(percent: Optional[float]) -> str:
+    return "-" if percent is None else f"{percent:.1f}"
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
