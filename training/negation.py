@@ -1,7 +1,7 @@
 """Negation: 200 pairs of sentences that differ by a turn such as "not" or "could have been", and who gets them right.
 
-The pairs (`negation_pairs.tsv`) were written for this, one by one. In most the negated sentence says the opposite of the
-plain one, praise and complaint equally often; under "not only, but" it says the same.
+The pairs (`negation_pairs.tsv`) were written for this, one by one. In most the negated sentence says the opposite of
+the plain one, praise and complaint equally often; under "not only, but" it says the same.
 
 python -m training.negation --model mlstm-512-reviews                 shares of the pairs, by kind and in all
 python -m training.negation --model mlstm-512-reviews --data DATA     beside those of the teacher, fitted on DATA first
