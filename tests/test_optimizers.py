@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from lbzoo._keras import addons_optimizer
-from lbzoo.errors import ConfigError
+from lbzoo.errors import ConfigError, MissingPartError
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.optimizers.adamw import adamw
 from lbzoo.optimizers.lamb import PRESETS, lamb
@@ -285,3 +285,9 @@ def test_two_replicas_equal_one(replicas, name):
 def test_what_makes_no_optimizer_is_refused(make, words):
     with pytest.raises(ConfigError, match=words):
         make(variables())
+
+
+def test_without_tensorflow_addons_it_says_where_there_is_one(monkeypatch):
+    monkeypatch.setitem(sys.modules, "tensorflow_addons", None)
+    with pytest.raises(MissingPartError, match="LAMB needs tensorflow-addons.*Linux with x86-64"):
+        addons_optimizer("LAMB")
