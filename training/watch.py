@@ -61,8 +61,9 @@ class Watch:
 
     def begin(self, start: int) -> Watch:
         """Go on after step `start`; for a `with` block. Rows of the logs beyond that step are dropped."""
-        self._start, self._begun, self._line_due = start, time.monotonic(), 0.0
-        self._last_time, self._passed = self._begun, 0
+        self._start, self._line_due = start, 0.0
+        self._first: Optional[tuple[int, float]] = None  # step and time from which time left is estimated
+        self._last_time, self._passed = time.monotonic(), 0
         self._bar = tqdm(total=self.steps, initial=start, unit="step", disable=None if self.writes else True)
         if self.writes:
             self._log = CsvLog(self.folder / "log.csv", start)
@@ -90,6 +91,7 @@ class Watch:
             return
         self._bar.update()
         self._passed += int(values[self._counted])
+        self._first = self._first or (step, time.monotonic())  # the first step compiles
         if self._profile:
             self._profile_around(step)
         if step % self.every and step != self.steps:
@@ -126,8 +128,9 @@ class Watch:
         if now < self._line_due and step != self.steps:
             return
         self._line_due = now + LINE_SECONDS
-        left = (now - self._begun) / (step - self._start) * (self.steps - step)
-        parts.append(f"{tqdm.format_interval(left)} left")
+        first, at = self._first
+        if step > first:
+            parts.append(f"{tqdm.format_interval((now - at) / (step - first) * (self.steps - step))} left")
         print(f"step {step} of {self.steps}: " + ", ".join(parts), file=sys.stderr, flush=True)
 
     def _write_events(self, step: int, numbers: Mapping[str, float]) -> None:
