@@ -45,6 +45,7 @@ def test_a_chief_is_the_first_worker(monkeypatch, kind, index, expected):
         ("[]", "not what TensorFlow expects"),
         ('{"cluster": {"worker": ["a:1"]}}', "KeyError: 'task'"),
         ('{"cluster": {"worker": 3}, "task": {"type": "worker", "index": 0}}', "not what TensorFlow expects"),
+        ('{"cluster": {"worker": "a:1"}, "task": {"type": "worker", "index": 0}}', "is a list of addresses"),
         ('{"cluster": {}, "task": {"type": "worker", "index": 0}}', "at most one chief.*Received: jobs none"),
         (tf_config(ps=["p:4"]), r"at most one chief.*worker \(2\), ps \(1\)"),
         (tf_config(chief=["c:3", "d:4"]), r"at most one chief.*chief \(2\)"),
@@ -109,6 +110,15 @@ def test_a_process_alone_is_a_cluster_of_one():
     assert alone.any(True) and not alone.any(False)
     alone.agreed(3, "anything")
     alone.barrier()
+
+
+@pytest.mark.parametrize("kind", ["none", "mirrored"])
+def test_one_of_several_workers_does_not_do_the_whole_run_by_itself(monkeypatch, kind):
+    monkeypatch.setenv("TF_CONFIG", tf_config())
+    with pytest.raises(ConfigError, match=f"one of 2 workers.*--strategy {kind}. Say --strategy multiworker"):
+        connect(kind)
+    monkeypatch.setenv("TF_CONFIG", tf_config(("a:1",)))
+    assert connect(kind).count == 1
 
 
 def test_an_unknown_strategy_lists_the_known():

@@ -98,7 +98,9 @@ def _from_tf_config(text: str) -> Roster:
     try:
         config = json.loads(text)
         cluster, task = config["cluster"], config["task"]
-        jobs = {job: list(cluster[job]) for job in cluster}
+        if not all(isinstance(cluster[job], list) for job in cluster):
+            raise TypeError("each job of the cluster is a list of addresses")
+        jobs = dict(cluster)
         kind, index = task["type"], int(task["index"])
     except (ValueError, KeyError, TypeError) as error:
         raise ConfigError(
@@ -233,15 +235,29 @@ def connect(kind: str, seconds: float = 300) -> Cluster:
         seconds: how long to wait for the other workers.
 
     Raises:
-        ConfigError: an unknown kind, or an environment that describes no cluster.
+        ConfigError: an unknown kind, an environment that describes no cluster, or one of several workers where `kind`
+            has one.
         TrainingError: another worker did not come, or there is no such TPU.
     """
     if kind not in STRATEGIES:
         raise ConfigError(f"there is no such strategy. Received: {kind!r}. Known: {', '.join(STRATEGIES)}.")
     if kind == "multiworker":
         return _multiworker(roster(), seconds)
+    if kind != "tpu":
+        _alone(kind)
     makers = {"none": lambda: None, "mirrored": tf.distribute.MirroredStrategy, "tpu": _tpu}
     return Cluster(makers[kind]())
+
+
+def _alone(kind: str) -> None:
+    """Refuse one of several workers that would each do the whole run, in the same folder."""
+    if os.environ.get("TF_CONFIG"):
+        found = _from_tf_config(os.environ["TF_CONFIG"])
+        if len(found.addresses) > 1:
+            raise ConfigError(
+                f"TF_CONFIG says that this is one of {len(found.addresses)} workers, and each would do the whole run "
+                f"by itself. Received: --strategy {kind}. Say --strategy multiworker, or unset TF_CONFIG."
+            )
 
 
 def _multiworker(workers: Roster, seconds: float) -> Cluster:
