@@ -144,3 +144,9 @@ def test_wrong_arguments_are_refused(arguments, capsys):
 def test_a_command_that_does_not_exist(tmp_path, capsys):
     assert launch.main(["--workers", "2", "--logs", str(tmp_path), "--", "no-such-command"]) == 127
     assert "no such command" in capsys.readouterr().err
+
+
+def test_logs_that_cannot_be_written_are_no_missing_command(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    assert launch.main(["--workers", "1", "--logs", str(tmp_path / "file" / "logs"), "--", "true"]) == 1
+    assert "logs cannot be written" in capsys.readouterr().err

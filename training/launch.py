@@ -283,12 +283,13 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     _say(f"{options.workers} workers, logs in {logs}: {shlex.join(options.command)}")
     try:
         return launch(options.command, options.workers, logs, options.restarts, options.grace)
-    except FileNotFoundError as error:
-        _say(f"error: there is no such command: {error}")
-        return 127
     except OSError as error:
-        _say(f"error: {error}")
-        return 126
+        if not logs.is_dir():
+            _say(f"error: the logs cannot be written: {error}. Choose another folder with --logs.")
+            return 1
+        missing = isinstance(error, FileNotFoundError)
+        _say(f"error: there is no such command: {error}" if missing else f"error: {error}")
+        return 127 if missing else 126
 
 
 if __name__ == "__main__":
