@@ -214,11 +214,20 @@ def test_settings_replace_fields_by_path():
         ({"model": "x"}, "group of settings"),
         ({"steps.x": "1"}, "no fields of its own"),
         ({"model.output": "maybe"}, "output is a bool"),
+        ({"precision": "float8"}, "no such precision.*'float8'.*mixed_float16"),
+        ({"data.rows": "0"}, "data.rows is at least 1. Received: 0"),
+        ({"save_every": "0"}, "save_every is at least 1. Received: 0"),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(setting, words):
     with pytest.raises(ConfigError, match=words):
         with_settings(recipe("tiny"), setting)
+
+
+def test_best_without_a_folder_to_export_to_is_a_wrong_argument(capsys):
+    with pytest.raises(SystemExit, match="2"):
+        pretrain_mlstm.main(["--recipe", "tiny", "--best"])
+    assert "--export FOLDER" in capsys.readouterr().err
 
 
 def test_an_unknown_recipe_lists_the_known(capsys):

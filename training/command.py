@@ -68,6 +68,8 @@ def main(
 ) -> int:
     """Parse `arguments` and `run`; the exit status, and one line for an error that was raised on purpose."""
     given = options.parse_args(arguments)
+    if given.best and not given.export:
+        options.error("--best says what --export FOLDER writes; give both")
     try:
         console.import_tensorflow()
         return run(given)

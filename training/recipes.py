@@ -24,6 +24,7 @@ from lbzoo.optimizers.loss_scale import LossScaleConfig
 # One pass of the published runs: [N] 73,000 iterations of 2048 rows of 256 bytes are "1 epoch", and [R17] has "over 38
 # billion training bytes".
 AMAZON_CHARACTERS = 73_000 * 2048 * 256
+PRECISIONS = ("float32", "mixed_float16", "mixed_bfloat16")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -98,6 +99,22 @@ class RunConfig:
     micro_rows: int = 0
     reduce_dtype: str = "float32"
     loss_scale: LossScaleConfig = LossScaleConfig()
+
+    def __post_init__(self) -> None:
+        if self.precision not in PRECISIONS:
+            raise ConfigError(
+                f"there is no such precision. Received: {self.precision!r}. Known: {', '.join(PRECISIONS)}."
+            )
+        counts = {
+            "data.rows": self.data.rows,
+            "data.window": self.data.window,
+            "steps": self.steps,
+            "save_every": self.save_every,
+            "evaluate_every": self.evaluate_every,
+        }
+        for name, value in counts.items():
+            if value < 1:
+                raise ConfigError(f"{name} is at least 1. Received: {value}.")
 
     def to_dict(self) -> dict[str, Any]:
         """As written beside a run's results and compared on resume."""
