@@ -215,6 +215,7 @@ def test_settings_replace_fields_by_path():
         ({"steps.x": "1"}, "no fields of its own"),
         ({"model.output": "maybe"}, "output is a bool"),
         ({"precision": "float8"}, "no such precision.*'float8'.*mixed_float16"),
+        ({"text": "poems"}, "no such text policy.*'poems'.*reviews"),
         ({"data.rows": "0"}, "data.rows is at least 1. Received: 0"),
         ({"save_every": "0"}, "save_every is at least 1. Received: 0"),
     ],
@@ -222,6 +223,13 @@ def test_settings_replace_fields_by_path():
 def test_settings_that_do_not_fit_are_refused(setting, words):
     with pytest.raises(ConfigError, match=words):
         with_settings(recipe("tiny"), setting)
+
+
+@pytest.mark.parametrize("text", ["", "{", "3", '["a"]'])
+def test_a_run_folder_with_a_damaged_config_is_refused(tmp_path, capsys, text):
+    (tmp_path / "config.json").write_text(text)
+    assert pretrain_mlstm.main(["--recipe", "tiny", "--run", str(tmp_path)]) == 1
+    assert "config.json is damaged" in capsys.readouterr().err
 
 
 def test_best_without_a_folder_to_export_to_is_a_wrong_argument(capsys):

@@ -100,7 +100,13 @@ def _changes(path: Path, config: Mapping[str, Any]) -> list[str]:
     """Names of the settings in which the run that `path` describes differs; none where there is no such run."""
     if not path.exists():
         return []
-    old = json.loads(path.read_text())
+    try:
+        old = dict(json.loads(path.read_bytes()))
+    except (ValueError, TypeError) as error:
+        raise TrainingError(
+            f"{path} is damaged, so that nothing says what the run beside it computed: {error}. Choose another --run "
+            f"folder; or delete that file, and its checkpoints go on under the settings that you give."
+        ) from error
     return [k for k in sorted((set(old) | set(config)) - FREE) if old.get(k) != config.get(k)]
 
 

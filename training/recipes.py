@@ -20,6 +20,7 @@ from typing import Any, Callable, Mapping
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.optimizers.loss_scale import LossScaleConfig
+from lbzoo.text.clean import POLICIES
 
 # One pass of the published runs: [N] 73,000 iterations of 2048 rows of 256 bytes are "1 epoch", and [R17] has "over 38
 # billion training bytes".
@@ -105,6 +106,8 @@ class RunConfig:
             raise ConfigError(
                 f"there is no such precision. Received: {self.precision!r}. Known: {', '.join(PRECISIONS)}."
             )
+        if self.text not in POLICIES:
+            raise ConfigError(f"there is no such text policy. Received: {self.text!r}. Known: {', '.join(POLICIES)}.")
         counts = {
             "data.rows": self.data.rows,
             "data.window": self.data.window,
