@@ -15,7 +15,8 @@ def test_the_mlstm_benchmark_prints_every_ratio(capsys):
     out = capsys.readouterr().out
     for words in (
         "of the bfloat16 GEMM rate",
-        "over plain float32 autodiff",
+        "over float32, written out",
+        "over lbzoo's plain float32",
         "over torch",
         "of the float32 GEMM rate",
         "of the memory rate",

@@ -89,7 +89,7 @@ def test_a_file_that_reads_back_differently_is_an_error(tmp_path, monkeypatch):
     import safetensors.numpy
 
     write = safetensors.numpy.save
-    monkeypatch.setattr(safetensors.numpy, "save", lambda arrays: write(arrays)[:-1] + b"\x55")  # a worn disk
+    monkeypatch.setattr(safetensors.numpy, "save", lambda *given: write(*given)[:-1] + b"\x55")  # a worn disk
     with pytest.raises(CheckpointError, match="read back differs"):
         checkpoint.write(tmp_path / "m", CONFIG, "openai", tensors())
     assert list(tmp_path.iterdir()) == []

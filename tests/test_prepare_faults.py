@@ -251,7 +251,11 @@ def test_killed_in_the_middle_it_leaves_nothing_and_the_next_run_gives_the_same(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="signals")
 def test_interrupted_it_says_so_and_leaves_nothing(tmp_path):
-    process = start(tmp_path / "out", "--input", "-", "--workers", "2", stdin=subprocess.PIPE)
+    heard = signal.signal(signal.SIGINT, signal.default_int_handler)  # a child of a background job would be deaf to it
+    try:
+        process = start(tmp_path / "out", "--input", "-", "--workers", "2", stdin=subprocess.PIPE)
+    finally:
+        signal.signal(signal.SIGINT, heard)
     wait_for(lambda: any(tmp_path.glob(".out.saving-*/partitions")))
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)

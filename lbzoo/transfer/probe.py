@@ -72,7 +72,8 @@ class Probe:
         spread = None if self.spread is None else _numbers("spread", self.spread)
         if spread is not None and (spread.shape != coef.shape[1:] or (spread < 0).any()):
             raise ConfigError(f"spread must be [{coef.shape[1]}], not negative. Received: shape {list(spread.shape)}.")
-        check_options(state=self.state, pool=self.pool, tanh=self.tanh)
+        pool = "" if self.pool is None else self.pool  # which one a model would choose is not for a file to leave open
+        check_options(state=self.state, pool=pool, tanh=self.tanh)
         if self.link not in LINKS:
             raise ConfigError(f"link must be {' or '.join(LINKS)}. Received: {self.link!r}.")
         C = self.C
