@@ -146,6 +146,15 @@ def test_a_configuration_that_no_checkpoint_fits_does_not_start_from_nothing(tmp
     assert len(list(tmp_path.glob("step-*"))) == 2
 
 
+def test_a_second_run_in_a_folder_is_refused_while_the_first_goes_on(tmp_path):
+    def second(limit):
+        with pytest.raises(TrainingError, match="another run is going on in"):
+            run_loop(tmp_path, {"a": 1})
+
+    assert run_loop(tmp_path, {"a": 1}, check=second).complete
+    assert run_loop(tmp_path, {"a": 1}).complete
+
+
 def test_skipped_steps_are_counted_after_each_step(tmp_path):
     limits = []
     run_loop(tmp_path, {}, check=limits.append)

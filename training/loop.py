@@ -18,6 +18,11 @@ from training.checkpointing import Checkpoints
 from training.cluster import Cluster
 from training.watch import Watch
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None
+
 RESUME_EXIT = 75  # the run was asked to stop, saved, and can be started again
 SKIP_LIMIT = 10
 FREE = {"save_every", "evaluate_every"}  # settings that a resumed run may change: they decide no weight
@@ -61,8 +66,8 @@ def run(
         How it ended; not complete if it stopped early (time, SIGTERM), saved.
 
     Raises:
-        TrainingError: the folder belongs to another configuration, none of its checkpoints can be restored, a
-            checkpoint cannot be written, or too many steps were skipped.
+        TrainingError: the folder belongs to another configuration, another run is going on in it, none of its
+            checkpoints can be restored, a checkpoint cannot be written, or too many steps were skipped.
     """
     cluster = cluster or Cluster()
     folder.mkdir(parents=True, exist_ok=True)
@@ -79,7 +84,7 @@ def run(
     checkpoints.require_room()
     start, loss = (commit["step"], commit["loss"]) if commit else (0, float("nan"))
     deadline = time.monotonic() + 60 * minutes if minutes else float("inf")
-    with watch.begin(start), _stop_flag() as asked:
+    with _alone(folder, watch.writes), watch.begin(start), _stop_flag() as asked:
         for step in range(start + 1, steps + 1):
             values = step_function(step - 1)
             check(SKIP_LIMIT)
@@ -94,6 +99,24 @@ def run(
                 print(f"stopped after step {step} of {steps}; start again to go on", file=sys.stderr)
                 return End(step, loss, complete=False)
     return End(steps, loss, complete=True)
+
+
+@contextlib.contextmanager
+def _alone(folder: Path, writes: bool) -> Iterator[None]:
+    """One run at a time writes into a folder; the system opens the lock when the process ends, however it ends."""
+    if fcntl is None or not writes:
+        yield
+        return
+    with open(folder / ".lock", "a") as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise TrainingError(
+                f"another run is going on in {folder}. Wait for its end or stop it, or choose another --run folder."
+            ) from None
+        except OSError:
+            pass  # a file system without locks
+        yield
 
 
 def _changes(path: Path, config: Mapping[str, Any]) -> list[str]:
