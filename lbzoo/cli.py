@@ -8,13 +8,12 @@ from __future__ import annotations
 import argparse
 import errno
 import importlib
-import os
 import sys
 from collections.abc import Sequence
 from typing import Any, Callable
 
 import lbzoo
-from lbzoo.console import debugging, leaving_on_sigterm, one_line, warnings_as_notes
+from lbzoo.console import abandon_stdout, debugging, leaving_on_sigterm, one_line, warnings_as_notes
 from lbzoo.errors import LbzooError, UsageError
 from lbzoo.registry import DEFAULT_MODEL, MASKED_LM_MODEL
 
@@ -49,7 +48,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if debugging() and not isinstance(error, BrokenPipeError):
             raise
         if isinstance(error, BrokenPipeError):
-            _abandon_stdout()
+            abandon_stdout()
         elif isinstance(error, KeyboardInterrupt):
             print("lbzoo: interrupted", file=sys.stderr)
         else:
@@ -76,16 +75,6 @@ def _message(error: BaseException) -> str:
         return one_line(error.strerror or error)
     hint = " Is the name right?" if error.errno == errno.ENOENT else ""
     return one_line(f"{error.filename}: {error.strerror}.{hint}")
-
-
-def _abandon_stdout() -> None:
-    """What is still buffered has no reader; without this the interpreter would complain while it shuts down."""
-    try:
-        sink = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(sink, sys.stdout.fileno())
-        os.close(sink)
-    except (OSError, ValueError):
-        pass
 
 
 def build_parser() -> argparse.ArgumentParser:

@@ -54,6 +54,16 @@ def one_line(message: Any) -> str:
     return " ".join(str(message).split())
 
 
+def abandon_stdout() -> None:
+    """What is still buffered has no reader; without this the interpreter would complain while it shuts down."""
+    try:
+        sink = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(sink, sys.stdout.fileno())
+        os.close(sink)
+    except (OSError, ValueError):
+        pass
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> str:
     """Rows of cells as lines of columns."""
     widths = [max(map(len, column)) for column in zip(*rows)]

@@ -114,7 +114,7 @@ def test_status_of_what_happens_outside(run, monkeypatch, error, status, said):
     def fail(args):
         raise error
 
-    monkeypatch.setattr(cli, "_abandon_stdout", lambda: None)
+    monkeypatch.setattr(cli, "abandon_stdout", lambda: None)
     monkeypatch.setattr("lbzoo.zoo.run_list", fail)
     assert run("list") == (status, "", said)
 

@@ -1,7 +1,10 @@
 """Recipes as plans: what --dry-run prints, and that the published runs are what their sources say."""
 
 import dataclasses
+import os
 import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -18,6 +21,15 @@ PUBLISHED = {"openai-2017", "nvidia-2048", "nvidia-32k", "nvidia-8192-units"}
 def dry_run(capsys, *arguments):
     assert pretrain_mlstm.main([*arguments, "--dry-run"]) == 0
     return capsys.readouterr().out
+
+
+def test_a_reader_that_leaves_early_is_no_error():
+    command = [sys.executable, "-m", "training.pretrain_mlstm", "--recipe", "tiny", "--dry-run"]
+    environment = {key: value for key, value in os.environ.items() if key != "TF_CPP_MIN_LOG_LEVEL"}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+        process.stdout.close()
+        assert process.stderr.read() == b""
+    assert process.returncode == 141
 
 
 @pytest.mark.parametrize("name", sorted(RECIPES))

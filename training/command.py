@@ -72,7 +72,12 @@ def main(
         options.error("--best says what --export FOLDER writes; give both")
     try:
         console.import_tensorflow()
-        return run(given)
+        status = run(given)
+        sys.stdout.flush()
+        return status
+    except BrokenPipeError:  # who read along has seen enough
+        console.abandon_stdout()
+        return 141
     except (LbzooError, OSError) as error:
         print(f"{name}: error: {error}", file=sys.stderr)
         return 1
