@@ -102,12 +102,19 @@ def leaving_on_sigterm() -> Iterator[None]:
         yield
         return
 
+    asked = []
+
     def leave(number: int, _: Any) -> None:
+        asked.append(number)
         raise SystemExit(128 + number)
 
     before = signal.signal(signal.SIGTERM, leave)
     try:
         yield
+    except BaseException:
+        if asked:  # in the middle of an import it comes out as another error
+            raise SystemExit(128 + asked[0]) from None
+        raise
     finally:
         signal.signal(signal.SIGTERM, before)
 

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import importlib.metadata
 import logging
+import os
+import signal
 import subprocess
 import sys
+import time
 import warnings
 
 import pytest
@@ -68,3 +71,15 @@ def test_numpy_2_is_told_in_one_line(monkeypatch):
     monkeypatch.setattr(importlib.metadata, "version", lambda name: "2.4.6")
     with pytest.raises(MissingPartError, match="numpy 2.4.6. Run: pip install 'numpy<2'"):
         console.import_tensorflow()
+
+
+def test_sigterm_is_the_exit_status_whatever_it_is_turned_into():
+    with pytest.raises(SystemExit) as left, console.leaving_on_sigterm():
+        try:
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(5)
+        except SystemExit as error:
+            raise ImportError("half initialised") from error
+    assert left.value.code == 143
+    with pytest.raises(ImportError), console.leaving_on_sigterm():
+        raise ImportError("without a signal it stays what it is")
