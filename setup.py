@@ -38,6 +38,7 @@ EXTRAS = {
         "pandas>=1.5",
         "tokenizers>=0.20",  # WordPiece is compared with it
         "packaging>=23",
+        "matplotlib>=3.6",  # training.curves
         "build>=1",
         "setuptools>=70.1,<81",  # builds the wheel without the network; 70.1 is the first with its own bdist_wheel
     ],
