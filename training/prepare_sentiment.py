@@ -1,6 +1,7 @@
-"""The review sets -> text to train on with the teacher's opinion of every byte: what made mlstm-512-reviews.
+"""The review sets -> text to train on with the teacher's opinion of every byte: what made the bundled mLSTMs.
 
     python -m training.prepare_sentiment --data DATA --output runs/reviews
+    python -m training.prepare_sentiment --data DATA --output runs/negations --made-negations 24000
 
 The documents of the data folder (see training/sources.py), shuffled by seed, each with the teacher's score after
 every byte, as one folder of training/shards.py with target.bin. It is written aside and renamed: a half-written one
@@ -21,12 +22,19 @@ import numpy as np
 from tqdm import tqdm
 
 from lbzoo.errors import LbzooError
-from training import teacher
+from training import made_negations, teacher
 from training.shards import INDEX, new_folder, write_index
 from training.sources import Document, share, training_documents
 
 # How often a source's documents are repeated in one pass (below 1: the share of its documents that is used).
-REPEATS = {"sst-sentence": 6, "sst-phrase": 3, "amazon": 1, "imdb-train": 1, "imdb-unlabelled": 0.25}
+REPEATS = {
+    "sst-sentence": 6,
+    "sst-phrase": 3,
+    "amazon": 1,
+    "imdb-train": 1,
+    "imdb-unlabelled": 0.25,
+    made_negations.SOURCE: 5,
+}
 
 
 def write_shards(
@@ -84,12 +92,16 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
     parser.add_argument("--output", type=Path, required=True)
     parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument(
+        "--made-negations", type=int, default=0, metavar="N", help="add N sentences of training/made_negations.py"
+    )
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
     try:
         documents = list(tqdm(training_documents(options.data), unit="doc", desc="read", disable=None))
         weights, intercept = teacher.fit(documents)
+        documents += made_negations.documents(options.made_negations, options.seed)
         note = {"repeats": REPEATS, "teacher": {"features": len(weights), "intercept": intercept}}
         write_shards(repeated(documents, REPEATS), options.output, options.seed, weights, note)
     except (LbzooError, OSError) as error:
