@@ -94,7 +94,8 @@ def measure(options: argparse.Namespace, workers: int) -> list[dict[str, Any]]:
     import tensorflow as tf
 
     from training import cluster
-    from training.recipes import recipe, with_settings
+    from training.recipes import recipe
+    from training.settings import with_settings
     from training.trainer import Trainer
 
     tf.config.threading.set_intra_op_parallelism_threads(1)

@@ -10,7 +10,7 @@ from lbzoo.errors import ConfigError
 from lbzoo.optimizers.schedules import PolynomialDecay, TwoPhase
 from training import bert_plan, plan
 from training.bert_recipes import RECIPES, BertRunConfig, PhaseConfig, recipe
-from training.recipes import with_settings
+from training.settings import with_settings
 
 PUBLISHED = {"bert-base-adamw-256", "bert-large-lamb-32k", "bert-large-lamb-64k-32k"}
 

@@ -14,7 +14,7 @@ from lbzoo.models.bert import BertEncoder, BertForMaskedLM
 from tests.mirrored_bert import VOCABULARY, MadeUp, small, trainer
 from training.bert_recipes import BertOptimizerConfig
 from training.bert_trainer import BertTrainer, make_optimizer
-from training.recipes import with_settings
+from training.settings import with_settings
 
 
 @pytest.fixture(scope="module")

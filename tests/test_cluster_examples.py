@@ -9,7 +9,8 @@ import yaml
 
 from training import command
 from training.cluster import Roster, roster
-from training.recipes import recipe, with_settings
+from training.recipes import recipe
+from training.settings import with_settings
 
 FILES = ("tf_config.sh", "slurm.sbatch", "kubernetes-tfjob.yaml", "cloud-tpu.sh")
 

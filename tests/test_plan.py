@@ -13,7 +13,8 @@ from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.optimizers import schedules
 from training import plan, pretrain_mlstm
-from training.recipes import RECIPES, recipe, with_settings
+from training.recipes import RECIPES, recipe
+from training.settings import with_settings
 
 PUBLISHED = {"openai-2017", "nvidia-2048", "nvidia-32k", "nvidia-8192-units"}
 

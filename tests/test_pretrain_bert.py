@@ -21,7 +21,7 @@ from training.loop import End
 from training.prepare_bert import prepare
 from training.prepare_reviews import Policy
 from training.prepare_reviews import prepare as prepare_reviews
-from training.recipes import with_settings
+from training.settings import with_settings
 
 SMALL = {
     **{"model.num_hidden_layers": "1", "model.hidden_size": "16", "model.intermediate_size": "32"},

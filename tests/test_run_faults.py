@@ -10,7 +10,8 @@ from lbzoo.errors import ConfigError, TrainingError
 from tests import disk_faults, kill_sweep
 from training import plan, sample_reviews
 from training.data import ByteStream
-from training.recipes import recipe, with_settings
+from training.recipes import recipe
+from training.settings import with_settings
 from training.shards import open_shards
 from training.trainer import Trainer
 

@@ -23,7 +23,8 @@ from training.evaluate import bits_per_character
 from training.heldout import HeldOut
 from training.inputs import Fields
 from training.prepare_reviews import Policy, prepare
-from training.recipes import RECIPES, RunConfig, recipe, with_settings
+from training.recipes import RECIPES, RunConfig, recipe
+from training.settings import with_settings
 from training.watch import Watch
 
 
@@ -245,6 +246,13 @@ def test_best_without_a_folder_to_export_to_is_a_wrong_argument(capsys):
     with pytest.raises(SystemExit, match="2"):
         pretrain_mlstm.main(["--recipe", "tiny", "--best"])
     assert "--export FOLDER" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("minutes", ["-1", "0", "nan"])
+def test_no_time_to_train_in_is_a_wrong_argument(minutes, capsys):
+    with pytest.raises(SystemExit, match="2"):
+        pretrain_mlstm.main(["--recipe", "tiny", "--minutes", minutes])
+    assert "--minutes is above 0" in capsys.readouterr().err
 
 
 def test_an_unknown_recipe_lists_the_known(capsys):

@@ -13,7 +13,8 @@ from lbzoo.models.mlstm import MLSTMLanguageModel
 from training import sample_reviews
 from training.objectives import SentimentReadOut, language_model_loss
 from training.publish import export
-from training.recipes import recipe, with_settings
+from training.recipes import recipe
+from training.settings import with_settings
 from training.trainer import Trainer, open_stream
 from training.widen import long_memories, widened
 

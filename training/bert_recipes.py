@@ -25,6 +25,7 @@ from typing import Any, Callable, Mapping, Tuple
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import BertConfig
 from lbzoo.optimizers.loss_scale import LossScaleConfig
+from training import settings
 
 
 @dataclasses.dataclass(frozen=True)
@@ -308,6 +309,4 @@ RECIPES: Mapping[str, Callable[[], BertRunConfig]] = {
 
 def recipe(name: str) -> BertRunConfig:
     """The configuration of that name; an unknown one raises ConfigError."""
-    if name not in RECIPES:
-        raise ConfigError(f"there is no such recipe. Received: {name!r}. Known: {', '.join(RECIPES)}.")
-    return RECIPES[name]()
+    return settings.choose(RECIPES, name)

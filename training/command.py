@@ -10,13 +10,14 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Callable, Mapping, Optional, Sequence
+from typing import TYPE_CHECKING, Any, Callable, Mapping, Optional, Sequence
 
 from lbzoo import console
 from lbzoo.errors import LbzooError
 
 if TYPE_CHECKING:
     from training.cluster import Cluster
+    from training.loop import End
 
 
 def parser(description: str, recipes: str, shards: str) -> argparse.ArgumentParser:
@@ -68,6 +69,8 @@ def main(
 ) -> int:
     """Parse `arguments` and `run`; the exit status, and one line for an error that was raised on purpose."""
     given = options.parse_args(arguments)
+    if given.minutes is not None and not given.minutes > 0:
+        options.error(f"--minutes is above 0. Received: {given.minutes:g}")
     if given.best and not given.export:
         options.error("--best says what --export FOLDER writes; give both")
     try:
@@ -97,3 +100,33 @@ def on_cluster(name: str, options: argparse.Namespace, train: Callable[[Cluster]
     except WorkerLostError as error:
         print(f"{name}: {error}. Start all workers again to go on.", file=sys.stderr, flush=True)
         os._exit(LOST_EXIT)  # an orderly end would wait for the one that was lost
+
+
+def finish(
+    options: argparse.Namespace,
+    cluster: Cluster,
+    trainer: Any,
+    end: End,
+    restore_best: Callable[[], Mapping[str, Any]],
+    figure: str,
+    export: Callable[[], None],
+) -> int:
+    """Export what --export and --best ask for and print the last line; the exit status. All workers call it.
+
+    Args:
+        restore_best: brings the best checkpoint by the held-out `figure` back into `trainer`; its COMMIT.json.
+        export: writes the trainer's weights into --export.
+    """
+    from training.loop import RESUME_EXIT
+
+    last_line = f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}"
+    if options.export and options.best:
+        commit = restore_best()
+        if cluster.chief:
+            print(f"exported: step {commit['step']}, {figure} {commit['figures'][figure]:.4f}")
+    if options.export and cluster.chief:
+        export()
+    cluster.barrier()  # nobody leaves while another one still needs it
+    if cluster.chief:
+        print(last_line)
+    return 0 if end.complete else RESUME_EXIT

@@ -41,7 +41,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 def _run(options: argparse.Namespace) -> int:
     from training import bert_plan
     from training.bert_recipes import recipe
-    from training.recipes import with_settings
+    from training.settings import with_settings
 
     config = with_settings(recipe(options.recipe), command.settings(options))
     if options.dry_run:
@@ -56,8 +56,8 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace, config: BertRunConfig, cluster: Cluster) -> int:
-    from training import bert_plan, loop
-    from training.bert_run import restore_best, sample_shards, train
+    from training import bert_plan
+    from training.bert_run import BEST, restore_best, sample_shards, train
 
     for text in bert_plan.warnings(config) if cluster.chief else ():
         print(f"warning: {text}", file=sys.stderr)
@@ -70,17 +70,11 @@ def _train(options: argparse.Namespace, config: BertRunConfig, cluster: Cluster)
     trainer, end = train(
         config, shards, run, options.minutes, options.accept_changes, options.tensorboard, options.profile, cluster
     )
-    last_line = f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}"
-    if options.export and options.best:
-        commit = restore_best(run, trainer)
-        if cluster.chief:
-            print(f"exported: step {commit['step']}, masked_lm {commit['figures']['masked_lm']:.4f}")
-    if options.export and cluster.chief:
+
+    def export() -> None:
         trainer.model.save_pretrained(options.export, dtype="float16")
-    cluster.barrier()  # nobody leaves while another one still needs it
-    if cluster.chief:
-        print(last_line)
-    return 0 if end.complete else loop.RESUME_EXIT
+
+    return command.finish(options, cluster, trainer, end, lambda: restore_best(run, trainer), BEST, export)
 
 
 if __name__ == "__main__":

@@ -44,7 +44,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
 
 def _run(options: argparse.Namespace) -> int:
     from training import plan
-    from training.recipes import recipe, with_settings
+    from training.recipes import recipe
+    from training.settings import with_settings
     from training.trainer import open_stream
 
     config = with_settings(recipe(options.recipe), command.settings(options))
@@ -56,7 +57,7 @@ def _run(options: argparse.Namespace) -> int:
 
 
 def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> int:
-    from training import loop, plan, sample_reviews
+    from training import plan, sample_reviews
     from training.trainer import restore_best, train
 
     for text in plan.warnings(config) if cluster.chief else ():
@@ -69,19 +70,13 @@ def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> 
     data = options.data if options.shards else None
     watched = options.tensorboard, options.profile
     trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes, *watched, cluster)
-    last_line = f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}"
-    if options.export and options.best:
-        commit = restore_best(run, trainer)
-        if cluster.chief:
-            print(f"exported: step {commit['step']}, bpc {commit['figures']['bpc']:.4f}")
-    if options.export and cluster.chief:
+
+    def export() -> None:
         from training.publish import export
 
         export(trainer.model, trainer.read_out if config.sentiment_weight else None, options.export)
-    cluster.barrier()  # nobody leaves while another one still needs it
-    if cluster.chief:
-        print(last_line)
-    return 0 if end.complete else loop.RESUME_EXIT
+
+    return command.finish(options, cluster, trainer, end, lambda: restore_best(run, trainer), "bpc", export)
 
 
 if __name__ == "__main__":

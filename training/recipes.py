@@ -14,13 +14,13 @@ The published runs could not be run here in full: they need 40 GB of reviews and
 from __future__ import annotations
 
 import dataclasses
-import typing
 from typing import Any, Callable, Mapping
 
 from lbzoo.errors import ConfigError
 from lbzoo.models.config import MLSTMConfig
 from lbzoo.optimizers.loss_scale import LossScaleConfig
 from lbzoo.text.clean import POLICIES
+from training import settings
 
 # One pass of the published runs: [N] 73,000 iterations of 2048 rows of 256 bytes are "1 epoch", and [R17] has "over 38
 # billion training bytes".
@@ -289,43 +289,4 @@ RECIPES: Mapping[str, Callable[[], RunConfig]] = {
 
 def recipe(name: str) -> RunConfig:
     """The configuration of that name; an unknown one raises ConfigError."""
-    if name not in RECIPES:
-        raise ConfigError(f"there is no such recipe. Received: {name!r}. Known: {', '.join(RECIPES)}.")
-    return RECIPES[name]()
-
-
-def with_settings(config: RunConfig, settings: Mapping[str, str]) -> RunConfig:
-    """`config` with fields replaced, as `--set optimizer.learning_rate=1e-3` gives them.
-
-    Raises:
-        ConfigError: an unknown field, or a value that is not of the field's type.
-    """
-    for path, text in settings.items():
-        config = _replace(config, path.split("."), path, text)
-    return config
-
-
-def _replace(config: Any, parts: list[str], path: str, text: str) -> Any:
-    known = [field.name for field in dataclasses.fields(config)]
-    if parts[0] not in known:
-        raise ConfigError(f"there is no such setting. Received: {path}={text}. Known here: {', '.join(known)}.")
-    old = getattr(config, parts[0])
-    if dataclasses.is_dataclass(old):
-        if len(parts) == 1:
-            raise ConfigError(f"{path} is a group of settings. Received: {path}={text}. Set one of its fields.")
-        return dataclasses.replace(config, **{parts[0]: _replace(old, parts[1:], path, text)})
-    if len(parts) > 1:
-        raise ConfigError(f"{parts[0]} has no fields of its own. Received: {path}={text}.")
-    kind = typing.get_type_hints(type(config))[parts[0]]
-    return dataclasses.replace(config, **{parts[0]: _value(kind, path, text)})
-
-
-def _value(kind: type, path: str, text: str) -> Any:
-    if kind is bool and text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    try:
-        if kind is not bool:
-            return kind(text)
-    except ValueError:
-        pass
-    raise ConfigError(f"{path} is a {kind.__name__}. Received: {text!r}.")
+    return settings.choose(RECIPES, name)
