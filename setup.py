@@ -25,6 +25,7 @@ REQUIRES = [
     "setuptools<81",  # tensorflow-text imports tensorflow-hub, which imports pkg_resources
     "huggingface-hub>=1,<3",
     "scikit-learn>=1.3",
+    "scipy>=1.9",
     "safetensors>=0.4",
     "tqdm>=4.60",
     "numpy<2",
@@ -42,6 +43,7 @@ EXTRAS = {
         "build>=1",
         "setuptools>=70.1,<81",  # builds the wheel without the network; 70.1 is the first with its own bdist_wheel
     ],
+    "glue": ["datasets>=4"],  # GLUE from the Hub instead of the official tsv files
     "plot": ["matplotlib>=3.6"],
     "gpu": ["tensorflow[and-cuda]>=2.15,<2.16"],  # TensorFlow's own CUDA libraries, from PyPI
     "benchmark": ["torch==2.13.0"],
