@@ -14,8 +14,8 @@ import numpy as np
 from lbzoo.errors import ConfigError
 from lbzoo.states import check_size
 from lbzoo.text.batching import windows
-from lbzoo.text.clean import as_texts
 from lbzoo.text.encoding import Encoded
+from lbzoo.text.pairs import Input, as_inputs, word_pieces
 
 TOKENS = 4096  # of one call, padding included
 
@@ -80,7 +80,7 @@ class BertReader:
         A text of more tokens than the model has positions for is cut at its end, and a warning says how many were.
 
         Args:
-            texts: anything `lbzoo.text.clean.as_texts` takes.
+            texts: anything `lbzoo.text.pairs.as_inputs` takes.
             batch_size: most texts that run together.
             window: most texts that are sorted together; None for 64 batches.
 
@@ -95,12 +95,12 @@ class BertReader:
         check_size("batch_size", batch_size)
         if window is not None:
             check_size("window", window)
-        return self._read_windows(windows(as_texts(texts), window or 64 * batch_size, _WINDOW_BYTES), batch_size)
+        return self._read_windows(windows(as_inputs(texts), window or 64 * batch_size, _WINDOW_BYTES), batch_size)
 
     def _read_windows(self, parts: Iterable[Sequence], batch_size: int) -> Iterator[np.ndarray]:
         limit, dropped = self.weights.config.max_position_embeddings, []
         for part in parts:
-            encoded = self.weights.tokenizer.encode(part, max_length=limit)
+            encoded = tokens_of(self.weights.tokenizer, self.weights.config, part, limit)
             dropped.append(encoded.dropped)
             yield self.read(encoded, batch_size)
         cut = np.concatenate(dropped).sum(axis=1) if dropped else np.zeros(0, np.int64)
@@ -119,6 +119,17 @@ class BertReader:
             ids, segments, mask = encoded.dense(index)
             out[index] = self.step(ids, segments, mask.sum(axis=1, dtype=np.int32))
         return out
+
+
+def tokens_of(tokenizer: Any, config: Any, inputs: Sequence[Input], max_length: int) -> Encoded:
+    """Texts or pairs as a BERT of this configuration reads them, see `word_pieces`; ConfigError for pairs where it has
+    one segment only."""
+    encoded = word_pieces(tokenizer, inputs, max_length)
+    if len(encoded.segments) and int(encoded.segments.max()) >= config.type_vocab_size:
+        raise ConfigError(
+            f"pairs need a model that tells two segments apart. Received: type_vocab_size={config.type_vocab_size}."
+        )
+    return encoded
 
 
 def token_batches(lengths: np.ndarray, batch_size: int, tokens: int = TOKENS) -> Iterator[np.ndarray]:

@@ -77,7 +77,9 @@ class FeatureExtractor(TransformerMixin, BaseEstimator):
 
         Args:
             texts: list, tuple, Series, array of objects or strings, or iterator of `str` (cleaned by the policy that
-                the checkpoint names) or `bytes` (read as they are; without a byte the features are zeros).
+                the checkpoint names) or `bytes` (read as they are; without a byte the features are zeros). Or pairs of
+                texts: tuples of two, an array or a DataFrame of two columns; see `lbzoo.text.pairs` for how each
+                architecture reads them.
 
         Returns:
             float32 [texts, units]; [0, units] for none.

@@ -20,7 +20,7 @@ from lbzoo.loading import is_path, load_with_folder
 from lbzoo.models.config import architecture_of
 from lbzoo.text.batching import batches, chunks, windows
 from lbzoo.text.bytes import pack
-from lbzoo.text.clean import as_texts, encode
+from lbzoo.text.pairs import as_inputs, encode_input
 
 if TYPE_CHECKING:
     from lbzoo.bert_states import BertReader
@@ -68,7 +68,7 @@ class StateReader:
         """Read a stream, window by window, in order and in memory that does not grow.
 
         Args:
-            texts: anything `lbzoo.text.clean.as_texts` takes.
+            texts: anything `lbzoo.text.pairs.as_inputs` takes; of a pair the texts are read one after the other.
             batch_size: most texts that run together.
             window: most texts that are sorted together; None chooses by the width of the model.
 
@@ -84,7 +84,7 @@ class StateReader:
             check_size("window", window)
         else:
             window = min(max(_OUTPUT_BYTES // (4 * self.units), batch_size), 64 * batch_size)
-        encoded = (encode(text, self.model.text) for text in as_texts(texts))
+        encoded = (encode_input(text, self.model.text) for text in as_inputs(texts))
         return (self.read(rows, batch_size) for rows in windows(encoded, window, _WINDOW_BYTES))
 
     def read(self, rows: Sequence[bytes], batch_size: int = BATCH_SIZE, chunk_size: Optional[int] = None) -> np.ndarray:

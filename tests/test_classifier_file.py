@@ -147,7 +147,8 @@ def test_a_changed_byte_is_found_before_anything_is_read(folder):
     ("change", "message"),
     [
         (lambda v: v.update(format=2), "format must be 1"),
-        (lambda v: v.update(task="regress"), "task must be classify"),
+        (lambda v: v.update(task="rank"), "task must be classify or regress"),
+        (lambda v: v.update(task="regress"), "numbers is missing"),
         (lambda v: v.update(more=1), "is not a known field"),
         (lambda v: v.pop("expected"), "expected is missing"),
         (lambda v: v["expected"].pop("classes"), "classes is missing"),

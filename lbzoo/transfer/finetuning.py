@@ -10,8 +10,7 @@
 from __future__ import annotations
 
 import dataclasses
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -20,79 +19,86 @@ from tqdm import tqdm
 
 from lbzoo._keras import adam
 from lbzoo.errors import ConfigError
+from lbzoo.optimizers.adamw import adamw
+from lbzoo.optimizers.lamb import lamb
 from lbzoo.optimizers.schedules import LinearDecay, warmup_steps
 from lbzoo.optimizers.update import Update
 from lbzoo.states import BATCH_SIZE, check_size
 from lbzoo.text.batching import shuffled_batches
 from lbzoo.transfer.encoders import Encoder
 from lbzoo.transfer.examples import Examples
+from lbzoo.transfer.heads import HEAD_C, Head, Scale, head_for
 
 UNFREEZE = ("gradual", "all", "head")
-HEAD_C = (0.01, 0.1, 1.0)  # inverse penalties that held-out data choose from; without such data the middle one
+OPTIMIZERS = ("adam", "adamw", "lamb")
 _READ = 4096  # texts that are sorted by length together where features are read
 SKIP_LIMIT = 10  # steps in a row whose gradient is not finite
 
 
 @dataclasses.dataclass(frozen=True)
 class Settings:
-    """How a classifier is fine-tuned; see `lbzoo.TextClassifier` for each.
+    """How a head and a body are fine-tuned; see `lbzoo.TextClassifier` for each that it has.
+
+    None stands for what the encoder's family is fine-tuned with, see `Encoder.defaults`.
+
+    Attributes:
+        warmup: share of all steps in which the rate rises.
+        clip_norm: limit of the global gradient norm; 0 for none.
+        optimizer: "adam" (no decay), "adamw" or "lamb" (layer norms and biases neither decayed nor adapted); None
+            for Adam where weight_decay is 0, else AdamW.
 
     Raises:
         ConfigError: a value outside what can be honoured.
     """
 
-    epochs: int = 4
-    batch_size: int = 32
-    learning_rate: float = 3e-4
-    unfreeze: str = "gradual"
+    epochs: int | None = None
+    batch_size: int | None = None
+    learning_rate: float | None = None
+    unfreeze: str | None = None
     patience: int = 2
     language_model_weight: float = 0.0
-    dropout: float = 0.3
+    dropout: float | None = None
     warmup: float = 0.1
     clip_norm: float = 1.0
+    optimizer: str | None = None
+    weight_decay: float | None = None
 
     def __post_init__(self) -> None:
         for name in ("epochs", "batch_size", "patience"):
-            check_size(name, getattr(self, name))
-        if self.unfreeze not in UNFREEZE:
-            raise ConfigError(f"unfreeze must be one of {', '.join(UNFREEZE)}. Received: unfreeze={self.unfreeze!r}.")
-        for name, low, high in (("learning_rate", 0, 1), ("language_model_weight", 0, 100), ("dropout", 0, 1)):
+            if getattr(self, name) is not None or name == "patience":
+                check_size(name, getattr(self, name))
+        for name, known in (("unfreeze", UNFREEZE), ("optimizer", OPTIMIZERS)):
             value = getattr(self, name)
+            if value is not None and (not isinstance(value, str) or value not in known):
+                raise ConfigError(f"{name} must be one of {', '.join(known)}. Received: {name}={value!r}.")
+        for name, high in _NUMBERS.items():
+            value = getattr(self, name)
+            if value is None and name in ("learning_rate", "dropout", "weight_decay"):
+                continue
             number = isinstance(value, (int, float, np.number)) and not isinstance(value, bool)
-            if not number or not low <= value < high or (name == "learning_rate" and not value):
+            if not number or not 0 <= value < high or (name == "learning_rate" and not value):
                 above = ">" if name == "learning_rate" else ">="
-                raise ConfigError(f"{name} must be a number {above} {low} and < {high}. Received: {name}={value!r}.")
+                raise ConfigError(f"{name} must be a number {above} 0 and < {high}. Received: {name}={value!r}.")
+        if self.optimizer == "adam" and self.weight_decay:
+            raise ConfigError(f"adam decays no weight; adamw does. Received: weight_decay={self.weight_decay!r}.")
+
+    def filled(self, defaults: Mapping[str, Any]) -> Settings:
+        """The same with these values in place of None."""
+        given = {name: value for name, value in dataclasses.asdict(self).items() if value is not None}
+        if given.get("optimizer") == "adam":
+            given["weight_decay"] = 0.0
+        full = {**defaults, **given}
+        return Settings(**{"optimizer": "adamw" if full["weight_decay"] else "adam", **full})
 
 
-@dataclasses.dataclass(frozen=True)
-class Judgement:
-    """Weighted means over held-out texts: log loss in nats and accuracy."""
-
-    loss: float
-    accuracy: float
-
-    def better_than(self, other: Judgement) -> bool:
-        """By accuracy, and where that ties by log loss."""
-        return (self.accuracy, -self.loss) > (other.accuracy, -other.loss)
-
-
-@dataclasses.dataclass
-class Head:
-    """Weights of a linear classifier: coef [outputs, width] and intercept [outputs], one output for two classes."""
-
-    coef: np.ndarray
-    intercept: np.ndarray
-
-    def judge(self, features: np.ndarray, examples: Examples) -> Judgement:
-        """Of these features of the examples."""
-        scores = features.astype(np.float64) @ self.coef.T + self.intercept
-        scores = np.concatenate([np.zeros_like(scores), scores], axis=1) if scores.shape[1] == 1 else scores
-        top = scores.max(axis=1, keepdims=True)
-        logs = scores - top - np.log(np.exp(scores - top).sum(axis=1, keepdims=True))
-        share = examples.weights.astype(np.float64) / examples.weights.sum(dtype=np.float64)
-        loss = -(share * np.take_along_axis(logs, examples.targets[:, None], axis=1)[:, 0]).sum()
-        accuracy = float((share * (scores.argmax(axis=1) == examples.targets)).sum())
-        return Judgement(float(loss), round(accuracy, 12))  # so that equal ones are, in whatever order they add up
+_NUMBERS = {  # what each must stay below
+    "learning_rate": 1,
+    "language_model_weight": 100,
+    "dropout": 1,
+    "warmup": 1,
+    "clip_norm": float("inf"),
+    "weight_decay": 1,
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -109,22 +115,28 @@ def finetune(encoder: Encoder, train: Examples, held_out: Examples | None, setti
 
     Args:
         encoder: its model is trained; afterwards it has the best epoch's weights.
-        train: what is learned; at least one row of each class.
+        train: what is learned. Targets that are whole numbers are positions of classes, with at least one row of each,
+            and the loss is cross-entropy; floats are numbers of any unit, and the loss is the squared error in units of
+            their variance.
         held_out: what decides; None trains all epochs and keeps the last weights.
         seed: of the order of the texts and of dropout; everything follows from it.
 
     Raises:
+        ConfigError: a language-model loss of an encoder that has none.
         TrainingError: gradients that are not finite, many steps in a row.
     """
+    settings, scale = settings.filled(encoder.defaults), Scale.of(train)
+    train, held_out = scale.put(train), None if held_out is None else scale.put(held_out)
+    language_model = encoder.language_model() if settings.language_model_weight else []
     features = _read(encoder, train)
     held_features = None if held_out is None else _read(encoder, held_out)
     head = _frozen_head(features, train, held_features, held_out)
-    language_model = encoder.language_model() if settings.language_model_weight else []
     story = _Story(encoder, held_out, language_model)
     story.add("head", None, head, held_features)
     if settings.unfreeze != "head":
         _Run(encoder, head, train, language_model, settings, seed).epochs(story)
-    return story.end()
+    tuned = story.end()
+    return dataclasses.replace(tuned, head=scale.undo(tuned.head))
 
 
 def _read(encoder: Encoder, examples: Examples) -> np.ndarray:
@@ -140,16 +152,10 @@ def _read(encoder: Encoder, examples: Examples) -> np.ndarray:
 def _frozen_head(
     features: np.ndarray, train: Examples, held_features: np.ndarray | None, held_out: Examples | None
 ) -> Head:
-    """L2 logistic regression (softmax for three classes and more), its penalty by the loss on held-out data."""
-    from sklearn.exceptions import ConvergenceWarning
-    from sklearn.linear_model import LogisticRegression
-
+    """On the features of the frozen body, its penalty by the loss on held-out data."""
     best: tuple[float, Head] | None = None
     for C in HEAD_C if held_out is not None else HEAD_C[1:2]:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore", ConvergenceWarning)  # where it stands then is a good start all the same
-            model = LogisticRegression(C=C, max_iter=1000).fit(features, train.targets, train.weights)
-        head = Head(model.coef_.astype(np.float32), model.intercept_.astype(np.float32))
+        head = head_for(train).fitted(features, train, C)
         loss = 0.0 if held_out is None else head.judge(held_features, held_out).loss
         if best is None or loss < best[0]:
             best = loss, head
@@ -171,7 +177,7 @@ class _Story:
         if self.held_out is not None:
             features = _read(self.encoder, self.held_out) if features is None else features
             found = head.judge(features, self.held_out)
-            row.update(held_out_loss=found.loss, held_out_accuracy=found.accuracy)
+            row.update({"held_out_loss": found.loss, f"held_out_{head.measure}": found.score})
         if self.held_out is None or self.best is None or found.better_than(self.best):
             self.best = None if self.held_out is None else found
             self.best_epoch, self.head, self.kept = row["epoch"], head, [v.numpy() for v in self.variables]
@@ -201,7 +207,7 @@ class _Run:
         seed: int,
     ) -> None:
         self.encoder, self.train, self.settings, self.seed = encoder, train, settings, seed
-        self.coef, self.intercept = tf.Variable(head.coef), tf.Variable(head.intercept)
+        self.kind, self.coef, self.intercept = type(head), tf.Variable(head.coef), tf.Variable(head.intercept)
         self.always = [self.coef, self.intercept, *language_model]
         self.steps = -(-len(train.rows) // settings.batch_size)  # of an epoch
         total = self.steps * settings.epochs
@@ -225,7 +231,7 @@ class _Run:
                     loss += float(step(*self._batch(index), rng.integers(2**31, size=2).astype(np.int32))) * len(index)
                     update.check(SKIP_LIMIT)
                     bar.update()
-                head = Head(self.coef.numpy(), self.intercept.numpy())
+                head = self.kind(self.coef.numpy(), self.intercept.numpy())
                 story.add(f"head and {now} of {len(groups)} groups", loss / len(lengths), head)
                 bar.set_postfix({k: f"{v:.4g}" for k, v in story.history[-1].items() if isinstance(v, float)})
                 if story.held_out is not None and story.without_gain() >= self.settings.patience:
@@ -238,10 +244,12 @@ class _Run:
     def _stage(self, body: list[tf.Variable], done: int) -> tuple[Update, Callable[..., tf.Tensor]]:
         """The update of head and `body`, whose step 0 is step `done` of the schedule; compiled once."""
         variables = [*self.always, *body]
-        update = Update(variables, adam(self.rates.peak), lambda step: self.rates(step + done), self.settings.clip_norm)
+        update = Update(
+            variables, self._optimizer(variables), lambda step: self.rates(step + done), self.settings.clip_norm
+        )
         signature = [
             *self.encoder.signature,
-            tf.TensorSpec([None], tf.int64),
+            tf.TensorSpec([None], self.train.targets.dtype),
             tf.TensorSpec([None], tf.float32),
             tf.TensorSpec([2], tf.int32),
         ]
@@ -262,11 +270,21 @@ class _Run:
 
         return update, step
 
+    def _optimizer(self, variables: list[tf.Variable]) -> Any:
+        """The one that the settings name, for these variables."""
+        rate, decay = self.rates.peak, self.settings.weight_decay
+        if self.settings.optimizer == "adam":
+            return adam(rate)
+        named = {"head/kernel": self.coef, "head/bias": self.intercept, **self.encoder.model.named_weights()}
+        trained = {variable.ref() for variable in variables}
+        named = {name: variable for name, variable in named.items() if variable.ref() in trained}
+        if self.settings.optimizer == "adamw":
+            return adamw(rate, named, decay)
+        return lamb(rate, named, "tf-models", decay)
+
     def _losses(self, features: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-        """Cross-entropy of each row, float32 [rows]."""
+        """Loss of each row, float32 [rows]."""
         if self.settings.dropout:
             features = tf.nn.experimental.stateless_dropout(features, self.settings.dropout, seed)
         scores = tf.matmul(features, self.coef, transpose_b=True) + self.intercept
-        if scores.shape[1] == 1:
-            return tf.nn.sigmoid_cross_entropy_with_logits(tf.cast(targets, tf.float32), scores[:, 0])
-        return tf.nn.sparse_softmax_cross_entropy_with_logits(targets, scores)
+        return self.kind.losses(scores, targets)

@@ -16,7 +16,7 @@ from lbzoo.errors import ConfigError, NotFittedError
 from lbzoo.registry import DEFAULT_MODEL
 from lbzoo.states import BATCH_SIZE, PreparedModel, prepare
 from lbzoo.trace import sentiment_unit
-from lbzoo.transfer.answers import LinearAnswers
+from lbzoo.transfer.answers import LinearAnswers, inputs_for
 from lbzoo.transfer.labels import NEGATIVE, POSITIVE, as_label_array
 from lbzoo.transfer.probe import Probe
 
@@ -62,7 +62,7 @@ class SentimentInference(LinearAnswers):
 
     @property
     def classes_(self) -> np.ndarray:
-        """Labels in the order of `predict_proba`'s columns."""
+        """Labels in the order of `predict_proba`'s columns; none of a checkpoint that was fine-tuned for numbers."""
         return as_label_array(self._decider().classes)
 
     @property
@@ -93,16 +93,15 @@ class SentimentInference(LinearAnswers):
             )
         return loaded.probe if by == "probe" else loaded.unit_probe
 
-    def _iter_features(
-        self, texts: Iterable[str | bytes], probe: Probe, window: int | None = None
-    ) -> Iterator[np.ndarray]:
+    def _iter_features(self, texts: Iterable[Any], probe: Probe, window: int | None = None) -> Iterator[np.ndarray]:
         prepared = self._loaded().prepared
         units = prepared.model.config.units
         if probe.features != units:
             raise ConfigError(
                 f"the probe reads {probe.features} features; the model has {units} units. Fit again with this model."
             )
-        return prepared.reader(probe.state, probe.pool, probe.tanh).iter_read(texts, self.batch_size, window)
+        reader = prepared.reader(probe.state, probe.pool, probe.tanh)
+        return reader.iter_read(inputs_for(texts, probe), self.batch_size, window)
 
     def _loaded(self) -> _Loaded:
         """The model and what came with it, read at the first call and again after `set_params`."""

@@ -1,14 +1,16 @@
-"""Label names: any list of str, int, bool or whole floats in, the same names as Python scalars out."""
+"""Labels: any list of str, int, bool or whole floats in, the same names as Python scalars out; or numbers, of a
+regression."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
-from typing import Any, Union
+from typing import Any, Callable, Union
 
 import numpy as np
 
 from lbzoo.errors import ConfigError, TextError
-from lbzoo.text.clean import Text, as_texts
+from lbzoo.text.pairs import Input, as_inputs
 
 Label = Union[str, int, bool, float]
 NEGATIVE, POSITIVE = "negative", "positive"  # of sentiment
@@ -25,14 +27,7 @@ def label_list(labels: Iterable[Any], what: str = "labels") -> list[Label]:
         TextError: a bare string, a missing label, a label of another type, or more than one type among them.
         ConfigError: no labels at all.
     """
-    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
-        raise TextError(f"{what} must be a list with one label for each text. Received: {labels!r}.")
-    if getattr(labels, "ndim", 1) != 1:
-        raise TextError(f"{what} must have one dimension. Received: shape {list(labels.shape)}.")
-    plain = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
-    names = [_scalar(label, position, what) for position, label in enumerate(plain)]
-    if not names:
-        raise ConfigError(f"there are no {what}; at least one is needed.")
+    names = [_scalar(label, position, what) for position, label in enumerate(_listed(labels, what))]
     kinds = {type(name) for name in names}
     if len(kinds) > 1:
         first = {kind: next(name for name in names if type(name) is kind) for kind in kinds}
@@ -41,14 +36,43 @@ def label_list(labels: Iterable[Any], what: str = "labels") -> list[Label]:
     return names
 
 
-def texts_and_labels(texts: Iterable[Text], labels: Iterable[Any], what: str = "") -> tuple[list[Text], list[Label]]:
-    """Texts and labels as lists of equal length; `what` stands before the two words in an error.
+def number_list(labels: Iterable[Any], what: str = "labels") -> list[float]:
+    """Labels of a regression as Python floats.
+
+    Args:
+        labels: a list, array, Series or iterator of finite numbers.
+        what: what to call them in an error.
+
+    Raises:
+        TextError: not a list, or a label that is no finite number; names its position.
+        ConfigError: no labels at all.
+    """
+    numbers = _listed(labels, what)
+    for position, label in enumerate(numbers):
+        label = label.item() if isinstance(label, np.generic) else label
+        if isinstance(label, bool) or not isinstance(label, (int, float)) or not math.isfinite(label):
+            missing = label is None or label != label or type(label).__name__ in ("NAType", "NaTType")
+            advice = "Drop the rows without a label." if missing else "A regression needs finite numbers."
+            raise TextError(
+                f"{what}: number {position} is no number to learn. Received: {type(label).__name__} {label!r}. {advice}"
+            )
+        numbers[position] = float(label)
+    return numbers
+
+
+def texts_and_labels(
+    texts: Iterable[Any],
+    labels: Iterable[Any],
+    what: str = "",
+    read_labels: Callable[[Iterable[Any], str], list[Any]] = label_list,
+) -> tuple[list[Input], list[Any]]:
+    """Texts, or pairs, and labels as lists of equal length; `what` stands before the two words in an error.
 
     Raises:
         TextError: something that is no text or no label.
         ConfigError: no labels, or another number of them than of texts.
     """
-    found, names = list(as_texts(texts)), label_list(labels, f"{what}labels")
+    found, names = list(as_inputs(texts)), read_labels(labels, f"{what}labels")
     if len(found) != len(names):
         raise ConfigError(
             f"{what}texts and {what}labels differ in length. Received: {len(found)} texts, {len(names)} labels."
@@ -79,6 +103,17 @@ def as_label_array(classes: Sequence[Label]) -> np.ndarray:
     array = np.empty(len(classes), object)
     array[:] = classes
     return array
+
+
+def _listed(labels: Iterable[Any], what: str) -> list[Any]:
+    if isinstance(labels, (str, bytes)) or not hasattr(labels, "__iter__"):
+        raise TextError(f"{what} must be a list with one label for each text. Received: {labels!r}.")
+    if getattr(labels, "ndim", 1) != 1:
+        raise TextError(f"{what} must have one dimension. Received: shape {list(labels.shape)}.")
+    plain = labels.tolist() if isinstance(labels, np.ndarray) else list(labels)
+    if not plain:
+        raise ConfigError(f"there are no {what}; at least one is needed.")
+    return plain
 
 
 def _scalar(label: Any, position: int, what: str) -> Label:

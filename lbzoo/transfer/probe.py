@@ -21,7 +21,7 @@ from lbzoo.errors import ConfigError
 from lbzoo.states import check_options
 from lbzoo.transfer.labels import Label, as_label_array, encode_labels, label_list
 
-LINKS = ("logistic", "softmax")
+LINKS = ("logistic", "softmax", "identity")
 C_GRID = tuple(2.0**power for power in range(-8, 1))
 SEED = 42
 _BLOCK = 2048  # rows that are widened to float64 at a time
@@ -41,6 +41,7 @@ class Probe:
         spread: standard deviation of each feature on the training data, float32 [features], or None.
         link: how the scores of three or more classes become probabilities: "logistic", each class against the rest,
             scaled to sum to 1, as `fit_probe` fits them; or "softmax". With two classes both are the logistic.
+            "identity": a regression, whose one score is the answer; it has no classes, and coef is [1, features].
 
     Raises:
         ConfigError: shapes that do not fit, numbers that are not finite, unknown options.
@@ -60,10 +61,8 @@ class Probe:
     def __post_init__(self) -> None:
         coef, intercept = _numbers("coef", self.coef), np.atleast_1d(_numbers("intercept", self.intercept))
         coef = coef[None] if coef.ndim == 1 else coef
-        classes = label_list(self.classes, "classes")
-        if len(classes) < 2 or len(set(classes)) != len(classes):
-            raise ConfigError(f"a probe needs two or more different classes. Received: {classes!r}.")
-        rows = 1 if len(classes) == 2 else len(classes)
+        classes = self._checked_classes()
+        rows = max(len(classes), 1) if len(classes) != 2 else 1
         if coef.ndim != 2 or coef.shape[0] != rows or not coef.shape[1] or intercept.shape != (rows,):
             raise ConfigError(
                 f"a probe for {len(classes)} classes has coef [{rows}, features] and intercept [{rows}]. "
@@ -74,8 +73,6 @@ class Probe:
             raise ConfigError(f"spread must be [{coef.shape[1]}], not negative. Received: shape {list(spread.shape)}.")
         pool = "" if self.pool is None else self.pool  # which one a model would choose is not for a file to leave open
         check_options(state=self.state, pool=pool, tanh=self.tanh)
-        if self.link not in LINKS:
-            raise ConfigError(f"link must be {' or '.join(LINKS)}. Received: {self.link!r}.")
         C = self.C
         if C is not None:
             number = not isinstance(C, bool) and isinstance(C, (int, float, np.number))
@@ -88,6 +85,18 @@ class Probe:
         settled = {"coef": coef, "intercept": intercept, "classes": classes, "C": C, "spread": spread, "tanh": tanh}
         for name, value in settled.items():
             object.__setattr__(self, name, value)
+
+    def _checked_classes(self) -> list[Label]:
+        if self.link not in LINKS:
+            raise ConfigError(f"link must be {' or '.join(LINKS)}. Received: {self.link!r}.")
+        if self.link == "identity":
+            if len(self.classes):
+                raise ConfigError(f"a regression has no classes. Received: {list(self.classes)[:10]!r}.")
+            return []
+        classes = label_list(self.classes, "classes")
+        if len(classes) < 2 or len(set(classes)) != len(classes):
+            raise ConfigError(f"a probe needs two or more different classes. Received: {classes!r}.")
+        return classes
 
     def __eq__(self, other: Any) -> bool:
         if not isinstance(other, Probe):
@@ -118,7 +127,7 @@ class Probe:
         return {float(c): float(accuracy) for c, accuracy in self.meta.get("dev_accuracy", [])}
 
     def decision_function(self, features: Any) -> np.ndarray:
-        """Scores, float32: [rows] for two classes (above 0: `classes[1]`), else [rows, classes].
+        """Scores, float32: [rows] for two classes (above 0: `classes[1]`) and of a regression, else [rows, classes].
 
         Args:
             features: finite numbers [rows, features].
@@ -131,8 +140,10 @@ class Probe:
     def predict_proba(self, features: Any) -> np.ndarray:
         """Probabilities in the order of `classes`, float32 [rows, classes]; each row sums to 1.
 
-        Two classes: the logistic of the score. More: what `link` says.
+        Two classes: the logistic of the score. More: what `link` says. ConfigError of a regression, which has none.
         """
+        if self.link == "identity":
+            raise ConfigError("a regression answers with a number and has no probabilities. Ask for `predict`.")
         scores = self._scores(features)
         if scores.ndim == 1:
             scores = np.stack([-scores, scores], axis=1)
@@ -143,8 +154,10 @@ class Probe:
         return (shares / shares.sum(axis=1, keepdims=True)).astype(np.float32)
 
     def predict(self, features: Any) -> np.ndarray:
-        """Labels [rows], as they were given to `fit_probe`."""
+        """Labels [rows], as they were given to `fit_probe`; of a regression numbers, float64 [rows]."""
         scores = self._scores(features)
+        if self.link == "identity":
+            return scores
         chosen = (scores > 0).astype(np.intp) if scores.ndim == 1 else scores.argmax(axis=1)
         return as_label_array(self.classes)[chosen]
 

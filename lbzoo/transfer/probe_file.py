@@ -33,7 +33,7 @@ def save(probe: Probe, folder: str | os.PathLike) -> Path:
     values = {
         "format": FORMAT,
         "classes": list(probe.classes),
-        "class_type": type(probe.classes[0]).__name__,
+        "class_type": type(probe.classes[0]).__name__ if probe.classes else "str",
         "features": probe.features,
         "state": probe.state,
         "pool": probe.pool,
