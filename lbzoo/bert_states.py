@@ -43,7 +43,8 @@ class BertWeights:
             raise ConfigError(
                 "this BERT came without a vocabulary, so it reads ids and no texts. Received: no vocab.txt."
             )
-        self.config, self.w = model.config, fused(model.named_weights(), model.config, tf.as_dtype(dtype))
+        self.config, self.dtype = model.config, tf.as_dtype(dtype)
+        self.w = fused(model.named_weights(), model.config, self.dtype)
         self.tokenizer = WordPiece.reading(model.text, model.vocabulary)
 
 
@@ -148,12 +149,12 @@ def _compile(weights: BertWeights, pool: str, layers: int) -> Any:
 
     from lbzoo.models.bert_layers import encode, first_token, pooled
 
-    config, w = weights.config, weights.w
+    config, w, dtype = weights.config, weights.w, weights.dtype
 
     def run(ids, segments, lengths):
         shape = tuple(tf.unstack(tf.shape(ids)))
         mask = tf.sequence_mask(lengths, shape[1])
-        x = encode(w, config, ids, segments, mask, layers=layers)
+        x = encode(w, config, ids, segments, mask, layers=layers, softmax=dtype)
         if pool in ("cls", "pooled"):
             first = first_token(x, shape)
             return pooled(w, first) if pool == "pooled" else first

@@ -115,6 +115,7 @@ def encode(
     mask: Optional[tf.Tensor] = None,
     drop: Optional[Dropout] = None,
     layers: Optional[int] = None,
+    softmax: tf.DType = tf.float32,
 ) -> tf.Tensor:
     """Token ids [batch, time] -> vectors after `layers` transformer layers (None: all), float32 [batch * time, units].
 
@@ -122,10 +123,12 @@ def encode(
         segments: integers [batch, time]; None for segment 0 all through.
         mask: [batch, time], not 0 where there is a token; None for everywhere. What stands elsewhere in `ids` must be
             an id, but changes nothing of the vectors where there is a token.
+        softmax: dtype that attention's softmax reads and writes. bfloat16, for inference in it, spares two passes over
+            the scores, which come and go in bfloat16 in any case; a CPU's kernel (oneDNN) still adds up in float32.
     """
     drop = drop or Dropout(training=False)
     shape = tuple(ids.shape[axis] or tf.shape(ids)[axis] for axis in (0, 1))
-    x, bias = embed(w, config, ids, segments, drop), attention_bias(mask)
+    x, bias = embed(w, config, ids, segments, drop), attention_bias(mask, softmax)
     for number in range(config.num_hidden_layers if layers is None else layers):
         x = transformer_layer(w, config, number, x, shape, bias, drop)
     return x
@@ -150,9 +153,14 @@ def embed(w: Weights, config: BertConfig, ids: tf.Tensor, segments: Optional[tf.
     return drop(x, config.hidden_dropout_prob)
 
 
-def attention_bias(mask: Optional[tf.Tensor]) -> Optional[tf.Tensor]:
-    """What is added to scores: mask [batch, time], not 0 where there is a token -> [batch, 1, 1, time]."""
-    return None if mask is None else tf.where(tf.cast(mask, tf.bool), 0.0, _NEGATIVE)[:, None, None, :]
+def attention_bias(mask: Optional[tf.Tensor], dtype: tf.DType = tf.float32) -> Optional[tf.Tensor]:
+    """What is added to scores: mask [batch, time], not 0 where there is a token -> [batch, 1, 1, time].
+
+    Scores are cast to its dtype, softmax runs in it; float16 cannot hold it.
+    """
+    if mask is None:
+        return None
+    return tf.cast(tf.where(tf.cast(mask, tf.bool), 0.0, _NEGATIVE), dtype)[:, None, None, :]
 
 
 def transformer_layer(
@@ -171,10 +179,11 @@ def attend(
 ) -> tf.Tensor:
     """Self-attention of all heads before its output layer: [batch * time, units] -> the same shape."""
     heads = config.num_attention_heads
-    qkv = tf.reshape(dense(w, f"{name}/qkv", x), [*shape, 3 * heads, config.hidden_size // heads])
-    query, key, value = tf.split(tf.transpose(qkv, [0, 2, 1, 3]), 3, axis=1)  # [batch, heads, time, width]
-    scores = _float32(tf.matmul(query, key, transpose_b=True))
-    weights = tf.nn.softmax(scores if bias is None else scores + bias)
+    qkv = tf.reshape(dense(w, f"{name}/qkv", x), [*shape, 3, heads, config.hidden_size // heads])
+    # [batch, heads, time, width] each; along the first axis they are taken apart without a copy
+    query, key, value = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))
+    scores = tf.matmul(query, key, transpose_b=True)
+    weights = tf.nn.softmax(_float32(scores) if bias is None else tf.cast(scores, bias.dtype) + bias)
     weights = drop(tf.cast(weights, value.dtype), config.attention_probs_dropout_prob)
     mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
     return tf.reshape(mixed, [-1, config.hidden_size])
