@@ -1,0 +1,205 @@
+"""Fine-tuning of a checkpoint on a GLUE task: median and spread over seeds on dev, and the leaderboard's files.
+
+    python -m training.finetune_glue --model bert-minilm-l6 --task rte --seeds 5 --data GLUE --output runs/rte
+
+All epochs are trained and dev is measured once, at the end; with --early-stopping dev chooses the epoch, with several
+--learning-rates it chooses the rate, and the results say so. Test splits have no labels here: their answers, by the
+seed that is best on dev, are written under the leaderboard's names. A run that has ended is kept in --output; started
+again with the same options, the command goes on with the seed it was killed in.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import shutil
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from lbzoo.console import import_tensorflow
+from lbzoo.errors import ConfigError, LbzooError
+from lbzoo.files import parse_json, replaced_file
+from lbzoo.loading import is_path
+
+LAMB_FACTOR = 10  # google-research/albert, optimization.py: LAMB at 3e-4 to 5e-4 where AdamW has 3e-5 to 5e-5
+CONFIG, RESULTS, ROW = "config.json", "results.json", "row.md"
+
+
+def options() -> argparse.ArgumentParser:
+    """The command line."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--model", required=True, help="name or folder of a checkpoint")
+    parser.add_argument("--task", required=True, help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
+    parser.add_argument("--data", required=True, help="folder that holds CoLA, MRPC, ...; or hub (lbzoo[glue])")
+    parser.add_argument("--output", type=Path, required=True, help="folder of the results; go on in it where it exists")
+    parser.add_argument("--seeds", type=int, default=5, help="runs of each learning rate (default: 5)")
+    parser.add_argument(
+        "--learning-rates", nargs="+", type=float, help="several: dev chooses; default: the family's, times 10 for LAMB"
+    )
+    parser.add_argument("--optimizer", choices=("adamw", "lamb"), default="adamw")
+    parser.add_argument("--weight-decay", type=float, default=0.01, help="not of layer norms and biases (default: .01)")
+    parser.add_argument("--warmup", type=float, default=0.1, help="share of the steps (default: .1)")
+    parser.add_argument("--clip-norm", type=float, default=1.0, help="limit of the gradient's norm (default: 1)")
+    for name in ("epochs", "batch-size", "max-length", "window"):
+        parser.add_argument(f"--{name}", type=int)
+    parser.add_argument("--dropout", type=float, help="of the features (default: as the model's family has it)")
+    parser.add_argument("--unfreeze", choices=("gradual", "all", "head"))
+    parser.add_argument("--pool", choices=("pooled", "cls", "mean", "max"), help="of a BERT, what the head reads")
+    parser.add_argument("--dtype", choices=("float32", "bfloat16"), default="float32", help="of matrix products")
+    parser.add_argument("--early-stopping", action="store_true", help="dev chooses the epoch")
+    parser.add_argument(
+        "--patience", type=int, default=2, help="epochs without gain, with --early-stopping (default: 2)"
+    )
+    parser.add_argument("--rows", type=int, help="train on so many rows, for a first look")
+    parser.add_argument("--no-submission", action="store_true", help="write no leaderboard files")
+    return parser
+
+
+def measure(given: argparse.Namespace) -> dict[str, Any]:
+    """Run all seeds of all rates that have not ended yet; the results, written into --output."""
+    import lbzoo
+    from lbzoo.transfer.finetuning import Settings
+    from lbzoo.transfer.glue import find_task
+    from lbzoo.transfer.glue_metrics import majority_baseline
+    from training import glue_summary
+    from training.glue_runs import Runs, read_data
+    from training.replicas import checksum
+
+    task = find_task(given.task)
+    for name, least in (("seeds", 1), ("rows", 1)):
+        value = getattr(given, name)
+        if value is not None and value < least:
+            raise ConfigError(f"--{name} must be at least {least}. Received: {value}.")
+    names = ("epochs", "batch_size", "unfreeze", "patience", "dropout", "warmup", "clip_norm", "optimizer")
+    settings = Settings(weight_decay=given.weight_decay, **{name: getattr(given, name) for name in names})
+    data = read_data(task, given.data, given.rows, not given.no_submission)
+    model = lbzoo.load(given.model)
+    reading = {name: getattr(given, name) for name in ("dtype", "max_length", "pool", "window")}
+    runs = Runs(model, data, settings, given.early_stopping, reading, given.output)
+    for note in (*data.notes, *(f"{n} rows of {split} were cut to what is read" for split, n in runs.cut.items() if n)):
+        _tell(f"note: {note}")
+    fixed = {"model": _model_name(given.model), "weights": checksum(model.variables), "data": data.digest()}
+    fixed.update(task=task.name, early_stopping=given.early_stopping, reading=reading, submission=bool(data.tests))
+    fixed["settings"] = {name: getattr(runs.settings, name) for name in (*names, "weight_decay")}
+    _claim(given.output, fixed)
+    usual = runs.settings.learning_rate * (LAMB_FACTOR if given.optimizer == "lamb" else 1)
+    rates = sorted(set(given.learning_rates or [float(f"{usual:.3g}")]))
+    ended = []
+    for rate in rates:
+        for seed in range(1, given.seeds + 1):
+            ended.append(runs.run(rate, seed))
+            _tell(f"{task.name} rate {rate:g} seed {seed}: {_told(ended[-1])}")
+    chosen = glue_summary.best_rate(task, ended)
+    kept = [run for run in ended if run["rate"] == chosen]
+    baselines = {split.name: majority_baseline(task, split.labels) for split in data.dev}
+    weak = glue_summary.no_better_seeds(task, kept, baselines)
+    whole = [run["minutes"] for run in kept]
+    results = {
+        **fixed,
+        "folder": task.folder,
+        "lbzoo": lbzoo.__version__,
+        "command": command(given),
+        "train_rows": len(data.train.texts),
+        "dev_rows": {split.name: len(split.texts) for split in data.dev},
+        "notes": list(data.notes),
+        "learning_rates": rates,
+        "learning_rate": chosen,
+        "dev": glue_summary.summary(task, kept),
+        "majority_baseline": {name: dict(found.values) for name, found in baselines.items()},
+        "no_better_than_majority": weak,
+        "warnings": glue_summary.warnings_of(task, kept, weak),
+        "minutes": sorted(whole)[len(whole) // 2],
+        "runs": kept,
+        "other_rates": [run for run in ended if run["rate"] != chosen],
+    }
+    best = glue_summary.best_run(task, kept)
+    for split in data.tests if best is not None else ():
+        file = split.task.submission[split.name]
+        shutil.copyfile(runs.path(chosen, best["seed"]) / file, given.output / file)
+    _write(given.output / RESULTS, json.dumps(results, indent=1) + "\n")
+    _write(given.output / ROW, f"{glue_summary.MARKDOWN_HEAD}\n{glue_summary.markdown_row(results)}\n")
+    return results
+
+
+def command(given: argparse.Namespace) -> str:
+    """The command line that gives these results again, with words in place of this machine's folders."""
+    words, usual = ["python -m training.finetune_glue"], options()
+    for name, value in vars(given).items():
+        if name in ("data", "output"):
+            value = "hub" if value == "hub" else name.upper()
+        elif value == usual.get_default(name) or value is None:
+            continue
+        elif name == "model":
+            value = _model_name(value)
+        option = "--" + name.replace("_", "-")
+        values = value if isinstance(value, list) else [value]
+        words.append(option if value is True else " ".join([option, *(f"{each}" for each in values)]))
+    return " ".join(words)
+
+
+def _model_name(model: str) -> str:
+    folder = Path(model).expanduser()
+    return folder.resolve().name if is_path(model) and folder.is_dir() else model
+
+
+def _claim(folder: Path, config: dict[str, Any]) -> None:
+    """Keep what all runs of a folder share, or compare with what is kept there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / CONFIG
+    if not path.exists():
+        _write(path, json.dumps(config, indent=1) + "\n")
+        return
+    kept = parse_json(path.read_bytes())
+    other = [name for name in config if kept.get(name) != config[name]]
+    if other:
+        told = "; ".join(f"{name} was {kept.get(name)!r}, is {config[name]!r}" for name in other)
+        raise ConfigError(
+            f"{str(folder)!r} holds runs with other options. Received: {told}. Give another --output; seeds and "
+            "learning rates alone may be added."
+        )
+
+
+def _write(path: Path, text: str) -> None:
+    with replaced_file(path) as aside:
+        aside.write_text(text, encoding="utf-8")
+
+
+def _told(run: dict[str, Any]) -> str:
+    if "error" in run:
+        return f"failed: {run['error']}"
+    told = [
+        f"{split} {metric} " + ("undefined" if value is None else f"{100 * value:.2f}")
+        for split, found in run["splits"].items()
+        for metric, value in found["values"].items()
+    ]
+    return f"{', '.join(told)} ({run['minutes']:.1f} min)"
+
+
+def _tell(line: str) -> None:
+    print(line, file=sys.stderr, flush=True)
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; exit status 0, or 1 where data, model or options cannot be used, or every seed failed."""
+    given = options().parse_args(arguments)
+    import_tensorflow()
+    import tensorflow as tf
+
+    from training.glue_summary import MARKDOWN_HEAD, markdown_row
+
+    tf.config.experimental.enable_op_determinism()
+    try:
+        results = measure(given)
+    except (LbzooError, OSError) as error:
+        print(f"finetune_glue: error: {error}", file=sys.stderr)
+        return 1
+    for line in results["warnings"]:
+        _tell(f"WARNING: {line}")
+    print(f"{MARKDOWN_HEAD}\n{markdown_row(results)}")
+    return int(all("error" in run for run in results["runs"]))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
