@@ -46,7 +46,7 @@ EXTRAS = {
     "glue": ["datasets>=4"],  # GLUE from the Hub instead of the official tsv files
     "plot": ["matplotlib>=3.6"],
     "gpu": ["tensorflow[and-cuda]>=2.15,<2.16"],  # TensorFlow's own CUDA libraries, from PyPI
-    "benchmark": ["torch==2.13.0"],
+    "benchmark": ["torch==2.13.0", "transformers==5.24.0", "tokenizers>=0.20"],
 }
 
 

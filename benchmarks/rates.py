@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import statistics
 import time
-from typing import Callable
+from collections.abc import Mapping, Sequence
+from typing import Any, Callable, Tuple
 
 import tensorflow as tf
 
@@ -18,6 +20,30 @@ def best_seconds(run: Callable[[], object], repeats: int = 5, warmup: int = 2) -
         run()
         times.append(time.perf_counter() - start)
     return min(times)
+
+
+def in_turn(
+    runs: Mapping[str, Callable[[Any], Any]], blocks: Sequence[Any], clock: Callable[[], float] = time.perf_counter
+) -> Tuple[dict[str, list[float]], dict[str, list[Any]]]:
+    """Every run on every block of work, one run after another on a block: what disturbs one disturbs all.
+
+    Returns:
+        (seconds of `clock` by run, a number for each block; results by run).
+    """
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    results: dict[str, list[Any]] = {name: [] for name in runs}
+    for block in blocks:
+        for name, run in runs.items():
+            start = clock()
+            result = run(block)
+            seconds[name].append(clock() - start)
+            results[name].append(result)
+    return seconds, results
+
+
+def median_ratio(above: Sequence[float], below: Sequence[float]) -> float:
+    """Of what was measured in turn: the median over blocks of one over the other."""
+    return statistics.median(a / b for a, b in zip(above, below))
 
 
 def gemm_rate(dtype: tf.DType, size: int = 2048) -> float:
