@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import shutil
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -14,7 +16,7 @@ from lbzoo.models.bert import BertEncoder
 from lbzoo.models.config import BertConfig
 from lbzoo.text.vocabulary import Vocabulary
 from lbzoo.transfer.glue import TASKS
-from tests.conftest import seeded
+from tests.conftest import ROOT, seeded
 from tests.glue_folder import made_glue
 from tests.order_task import small_model
 from tests.small_vocabulary import small_vocabulary
@@ -119,9 +121,9 @@ def test_a_run_that_has_ended_is_not_run_again_and_a_lost_one_comes_to_the_same_
 ):
     real, ran = glue_runs.finetune, []
 
-    def counted(encoder, train, held_out, settings, seed):
+    def counted(encoder, train, held_out, settings, seed, strategy):
         ran.append(seed)
-        return real(encoder, train, held_out, settings, seed)
+        return real(encoder, train, held_out, settings, seed, strategy)
 
     monkeypatch.setattr(glue_runs, "finetune", counted)
     shutil.copytree(trained[0] / "out", tmp_path / "out")
@@ -143,10 +145,10 @@ def test_a_folder_of_runs_with_other_options_is_refused(tune, model):
 def test_a_failed_seed_is_shown_and_ranks_below_every_figure(tune, model, monkeypatch):
     real = glue_runs.finetune
 
-    def breaks(encoder, train, held_out, settings, seed):
+    def breaks(encoder, train, held_out, settings, seed, strategy):
         if seed in bad:
             raise TrainingError("the gradient was not finite")
-        return real(encoder, train, held_out, settings, seed)
+        return real(encoder, train, held_out, settings, seed, strategy)
 
     monkeypatch.setattr(glue_runs, "finetune", breaks)
     bad = {2}
@@ -205,6 +207,30 @@ def test_a_bert_learns_a_regression_with_lamb_in_bfloat16(tune, bert, tmp_path):
     assert len(rows) == 6 and all(0 <= value <= 5 for value in rows)
 
 
+@pytest.mark.slow
+def test_two_workers_come_to_the_figures_of_one(tune, bert, tmp_path):
+    """25 rows in batches of 7 and 6, so that one worker has a row more; with dropout."""
+    options = ["--seeds", "1", "--epochs", "2", "--batch-size", "8", "--learning-rates", "0.003"]
+    status, one, _, _ = tune("stsb", bert, *options, train=25, frozen=False)
+    assert status == 0
+    command = [sys.executable, "-m", "training.launch", "--workers", "2", "--logs", str(tmp_path / "logs"), "--"]
+    command += [sys.executable, "-m", "training.finetune_glue", "--model", bert, "--task", "stsb", *options]
+    command += ["--data", str(tmp_path / "data"), "--output", str(tmp_path / "two"), "--strategy", "multiworker"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=900, cwd=ROOT)
+    assert done.returncode == 0, done.stdout + done.stderr
+    two = json.loads((tmp_path / "two" / "results.json").read_text())
+    losses = [[row["loss"] for row in found["runs"][0]["history"][1:]] for found in (one, two)]
+    np.testing.assert_allclose(losses[1], losses[0], rtol=1e-4)
+    assert losses[0][0] != losses[0][1]
+    for metric in ("pearson", "spearman"):
+        assert two["dev"]["dev"][metric]["median"] == pytest.approx(one["dev"]["dev"][metric]["median"], abs=1e-4)
+    answers = [
+        [float(line.split("\t")[1]) for line in lines(tmp_path / folder / "STS-B.tsv")[1:]] for folder in ("out", "two")
+    ]
+    np.testing.assert_allclose(answers[1], answers[0], atol=2e-3)
+    assert two["command"] == one["command"]
+
+
 def test_several_rates_are_chosen_from_on_dev(tune, model):
     status, found, out, _ = tune("sst2", model, "--seeds", 2, "--learning-rates", 0.001, 0.01)
     assert status == 0 and found["learning_rates"] == [0.001, 0.01]
@@ -215,9 +241,9 @@ def test_several_rates_are_chosen_from_on_dev(tune, model):
 def test_dev_decides_on_the_epoch_only_where_that_is_asked_for(tune, model, monkeypatch):
     given, real = [], glue_runs.finetune
 
-    def seen(encoder, train, held_out, settings, seed):
+    def seen(encoder, train, held_out, settings, seed, strategy):
         given.append((held_out, settings))
-        return real(encoder, train, held_out, settings, seed)
+        return real(encoder, train, held_out, settings, seed, strategy)
 
     monkeypatch.setattr(glue_runs, "finetune", seen)
     tune("rte", model, "--seeds", 1, "--no-submission")

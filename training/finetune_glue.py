@@ -16,12 +16,16 @@ import shutil
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import TYPE_CHECKING, Any, Optional
 
 from lbzoo.console import import_tensorflow
 from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.files import parse_json, replaced_file
 from lbzoo.loading import is_path
+from training.command import on_cluster
+
+if TYPE_CHECKING:
+    from training.cluster import Cluster
 
 LAMB_FACTOR = 10  # google-research/albert, optimization.py: LAMB at 3e-4 to 5e-4 where AdamW has 3e-5 to 5e-5
 CONFIG, RESULTS, ROW = "config.json", "results.json", "row.md"
@@ -54,11 +58,18 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rows", type=int, help="train on so many rows, for a first look")
     parser.add_argument("--no-submission", action="store_true", help="write no leaderboard files")
+    parser.add_argument(
+        "--strategy",
+        choices=("none", "mirrored", "multiworker", "tpu"),
+        default="none",
+        help="spread each batch: mirrored: every GPU here; multiworker: TF_CONFIG or Slurm; tpu: TPU_NAME",
+    )
+    parser.add_argument("--wait", type=float, default=300, help="seconds for other workers to come (default: 300)")
     return parser
 
 
-def measure(given: argparse.Namespace) -> dict[str, Any]:
-    """Run all seeds of all rates that have not ended yet; the results, written into --output."""
+def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
+    """Run all seeds of all rates that have not ended yet; the results, which the chief writes into --output."""
     import lbzoo
     from lbzoo.transfer.finetuning import Settings
     from lbzoo.transfer.glue import find_task
@@ -75,22 +86,25 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     names = ("epochs", "batch_size", "unfreeze", "patience", "dropout", "warmup", "clip_norm", "optimizer")
     settings = Settings(weight_decay=given.weight_decay, **{name: getattr(given, name) for name in names})
     data = read_data(task, given.data, given.rows, not given.no_submission)
-    model = lbzoo.load(given.model)
+    with cluster.strategy.scope():
+        model = lbzoo.load(given.model)
     reading = {name: getattr(given, name) for name in ("dtype", "max_length", "pool", "window")}
-    runs = Runs(model, data, settings, given.early_stopping, reading, given.output)
+    runs = Runs(model, data, settings, given.early_stopping, reading, given.output, cluster)
     for note in (*data.notes, *(f"{n} rows of {split} were cut to what is read" for split, n in runs.cut.items() if n)):
-        _tell(f"note: {note}")
+        _tell(f"note: {note}", cluster)
     fixed = {"model": _model_name(given.model), "weights": checksum(model.variables), "data": data.digest()}
     fixed.update(task=task.name, early_stopping=given.early_stopping, reading=reading, submission=bool(data.tests))
     fixed["settings"] = {name: getattr(runs.settings, name) for name in (*names, "weight_decay")}
-    _claim(given.output, fixed)
+    if cluster.chief:
+        _claim(given.output, fixed)
+    cluster.barrier()
     usual = runs.settings.learning_rate * (LAMB_FACTOR if given.optimizer == "lamb" else 1)
     rates = sorted(set(given.learning_rates or [float(f"{usual:.3g}")]))
     ended = []
     for rate in rates:
         for seed in range(1, given.seeds + 1):
             ended.append(runs.run(rate, seed))
-            _tell(f"{task.name} rate {rate:g} seed {seed}: {_told(ended[-1])}")
+            _tell(f"{task.name} rate {rate:g} seed {seed}: {_told(ended[-1])}", cluster)
     chosen = glue_summary.best_rate(task, ended)
     kept = [run for run in ended if run["rate"] == chosen]
     baselines = {split.name: majority_baseline(task, split.labels) for split in data.dev}
@@ -114,12 +128,14 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "runs": kept,
         "other_rates": [run for run in ended if run["rate"] != chosen],
     }
-    best = glue_summary.best_run(task, kept)
-    for split in data.tests if best is not None else ():
-        file = split.task.submission[split.name]
-        shutil.copyfile(runs.path(chosen, best["seed"]) / file, given.output / file)
-    _write(given.output / RESULTS, json.dumps(results, indent=1) + "\n")
-    _write(given.output / ROW, f"{glue_summary.MARKDOWN_HEAD}\n{glue_summary.markdown_row(results)}\n")
+    if cluster.chief:
+        best = glue_summary.best_run(task, kept)
+        for split in data.tests if best is not None else ():
+            file = split.task.submission[split.name]
+            shutil.copyfile(runs.path(chosen, best["seed"]) / file, given.output / file)
+        _write(given.output / RESULTS, json.dumps(results, indent=1) + "\n")
+        _write(given.output / ROW, f"{glue_summary.MARKDOWN_HEAD}\n{glue_summary.markdown_row(results)}\n")
+    cluster.barrier()  # nobody leaves while another one still needs it
     return results
 
 
@@ -127,6 +143,8 @@ def command(given: argparse.Namespace) -> str:
     """The command line that gives these results again, with words in place of this machine's folders."""
     words, usual = ["python -m training.finetune_glue"], options()
     for name, value in vars(given).items():
+        if name in ("strategy", "wait"):  # without them the same figures come out
+            continue
         if name in ("data", "output"):
             value = "hub" if value == "hub" else name.upper()
         elif value == usual.get_default(name) or value is None:
@@ -177,28 +195,34 @@ def _told(run: dict[str, Any]) -> str:
     return f"{', '.join(told)} ({run['minutes']:.1f} min)"
 
 
-def _tell(line: str) -> None:
-    print(line, file=sys.stderr, flush=True)
+def _tell(line: str, cluster: Cluster) -> None:
+    if cluster.chief:
+        print(line, file=sys.stderr, flush=True)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
-    """The command line; exit status 0, or 1 where data, model or options cannot be used, or every seed failed."""
+    """The command line; exit status 0, or 1 where data, model or options cannot be used, or every seed failed.
+
+    76 where another worker was lost: start all again.
+    """
     given = options().parse_args(arguments)
     import_tensorflow()
-    import tensorflow as tf
 
     from training.glue_summary import MARKDOWN_HEAD, markdown_row
 
-    tf.config.experimental.enable_op_determinism()
+    def run(cluster: Cluster) -> int:
+        results = measure(given, cluster)
+        for line in results["warnings"]:
+            _tell(f"WARNING: {line}", cluster)
+        if cluster.chief:
+            print(f"{MARKDOWN_HEAD}\n{markdown_row(results)}")
+        return int(all("error" in run for run in results["runs"]))
+
     try:
-        results = measure(given)
+        return on_cluster("finetune_glue", given, run)
     except (LbzooError, OSError) as error:
         print(f"finetune_glue: error: {error}", file=sys.stderr)
         return 1
-    for line in results["warnings"]:
-        _tell(f"WARNING: {line}")
-    print(f"{MARKDOWN_HEAD}\n{markdown_row(results)}")
-    return int(all("error" in run for run in results["runs"]))
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from lbzoo.transfer.glue_files import read_hub_split, read_split, write_submissi
 from lbzoo.transfer.glue_metrics import score
 from lbzoo.transfer.labels import encode_labels, label_list, number_list
 from lbzoo.transfer.probe import Probe
+from training.cluster import Cluster
 
 HUB = "hub"  # instead of a folder of tsv files
 RESULT = "result.json"
@@ -100,12 +101,21 @@ class Runs:
         settings: all but the learning rate.
         early_stopping: whether dev decides on the epoch; else all epochs are trained and dev is only measured.
         reading: options of `encoder_of`: dtype, max_length, pool, window.
+        cluster: the workers, which all make the same calls and see the same folder; the chief writes it.
     """
 
     def __init__(
-        self, model: Any, data: Data, settings: Settings, early_stopping: bool, reading: Mapping[str, Any], folder: Path
+        self,
+        model: Any,
+        data: Data,
+        settings: Settings,
+        early_stopping: bool,
+        reading: Mapping[str, Any],
+        folder: Path,
+        cluster: Cluster,
     ) -> None:
         self.model, self.data, self.reading, self.folder = model, data, dict(reading), folder
+        self.cluster = cluster
         first = self._encoder()
         self.settings = settings.filled(first.defaults)
         self.early_stopping = early_stopping
@@ -124,29 +134,37 @@ class Runs:
         A run that has ended is read, not repeated.
         """
         path = self.path(rate, seed)
-        if (path / RESULT).is_file():
+        ended = (path / RESULT).is_file()
+        self.cluster.agreed(int(ended), f"whether {path.name} has ended")
+        if ended:
             return parse_json((path / RESULT).read_bytes())
         start = time.monotonic()
         found: dict[str, Any] = {"rate": rate, "seed": seed}
-        with replaced_folder(path) as aside:
-            try:
-                found.update(self._tuned(dataclasses.replace(self.settings, learning_rate=rate), seed, aside))
-            except TrainingError as error:  # the other seeds go on; this one is shown as what it is
-                found["error"] = str(error)
-            found["minutes"] = round((time.monotonic() - start) / 60, 3)
-            (aside / RESULT).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        answers: dict[str, list[Any]] = {}
+        try:
+            told, answers = self._tuned(dataclasses.replace(self.settings, learning_rate=rate), seed)
+            found.update(told)
+        except TrainingError as error:  # the other seeds go on; this one is shown as what it is
+            found["error"] = str(error)
+        found["minutes"] = round((time.monotonic() - start) / 60, 3)
+        if self.cluster.chief:
+            with replaced_folder(path) as aside:
+                for split in self.data.tests if answers else ():
+                    write_submission(split.task, split, answers[split.name], aside)
+                (aside / RESULT).write_text(json.dumps(found, indent=1) + "\n", encoding="utf-8")
+        self.cluster.barrier()
         return found
 
-    def _tuned(self, settings: Settings, seed: int, folder: Path) -> dict[str, Any]:
+    def _tuned(self, settings: Settings, seed: int) -> tuple[dict[str, Any], dict[str, list[Any]]]:
+        """(What the result has of a run that went well, the answers to the test splits)."""
         encoder = self._encoder()
-        tuned = finetune(encoder, self._train, self._held_out, settings, seed)
+        tuned = finetune(encoder, self._train, self._held_out, settings, seed, self.cluster.strategy)
         splits = {}
         for split in self.data.dev:
             found = score(split.task, self._answers(encoder, tuned, split), split.labels)
             splits[split.name] = {"values": dict(found.values), "undefined": dict(found.undefined)}
-        for split in self.data.tests:
-            write_submission(split.task, split, self._answers(encoder, tuned, split), folder)
-        return {"splits": splits, "epoch": tuned.best_epoch, "history": tuned.history}
+        answers = {split.name: self._answers(encoder, tuned, split) for split in self.data.tests}
+        return {"splits": splits, "epoch": tuned.best_epoch, "history": tuned.history}, answers
 
     def _answers(self, encoder: Encoder, tuned: Tuned, split: Split) -> list[Any]:
         """Label names, or numbers."""
@@ -159,7 +177,8 @@ class Runs:
         return head.predict(features).tolist()
 
     def _encoder(self) -> Encoder:
-        return encoder_of(self.model, **self.reading)
+        with self.cluster.strategy.scope():
+            return encoder_of(self.model, **self.reading)
 
     def _examples(self, encoder: Encoder, split: Split) -> Examples:
         regression = split.task.regression

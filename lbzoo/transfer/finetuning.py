@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from lbzoo._keras import adam
 from lbzoo.errors import ConfigError
+from lbzoo.models.bert_layers import Dropout
 from lbzoo.optimizers.adamw import adamw
 from lbzoo.optimizers.lamb import lamb
 from lbzoo.optimizers.schedules import LinearDecay, warmup_steps
@@ -110,7 +111,14 @@ class Tuned:
     best_epoch: int
 
 
-def finetune(encoder: Encoder, train: Examples, held_out: Examples | None, settings: Settings, seed: int) -> Tuned:
+def finetune(
+    encoder: Encoder,
+    train: Examples,
+    held_out: Examples | None,
+    settings: Settings,
+    seed: int,
+    strategy: tf.distribute.Strategy | None = None,
+) -> Tuned:
     """Fit a head and the encoder's weights, in place.
 
     Args:
@@ -120,21 +128,28 @@ def finetune(encoder: Encoder, train: Examples, held_out: Examples | None, setti
             their variance.
         held_out: what decides; None trains all epochs and keeps the last weights.
         seed: of the order of the texts and of dropout; everything follows from it.
+        strategy: the encoder was made in its scope; each batch is spread over its replicas, which end with the weights
+            of one replica that has it whole, to float tolerance. All workers call this with the same examples.
 
     Raises:
-        ConfigError: a language-model loss of an encoder that has none.
+        ConfigError: a language-model loss of an encoder that has none, or on several replicas.
         TrainingError: gradients that are not finite, many steps in a row.
     """
     settings, scale = settings.filled(encoder.defaults), Scale.of(train)
     train, held_out = scale.put(train), None if held_out is None else scale.put(held_out)
     language_model = encoder.language_model() if settings.language_model_weight else []
+    if language_model and strategy is not None and strategy.num_replicas_in_sync > 1:
+        raise ConfigError(
+            "the language-model loss is a mean over the bytes of one device. Received: language_model_weight="
+            f"{settings.language_model_weight} on {strategy.num_replicas_in_sync} replicas. Set it to 0."
+        )
     features = _read(encoder, train)
     held_features = None if held_out is None else _read(encoder, held_out)
     head = _frozen_head(features, train, held_features, held_out)
     story = _Story(encoder, held_out, language_model)
     story.add("head", None, head, held_features)
     if settings.unfreeze != "head":
-        _Run(encoder, head, train, language_model, settings, seed).epochs(story)
+        _Run(encoder, head, train, language_model, settings, seed, strategy).epochs(story)
     tuned = story.end()
     return dataclasses.replace(tuned, head=scale.undo(tuned.head))
 
@@ -205,9 +220,13 @@ class _Run:
         language_model: list[tf.Variable],
         settings: Settings,
         seed: int,
+        strategy: tf.distribute.Strategy | None,
     ) -> None:
         self.encoder, self.train, self.settings, self.seed = encoder, train, settings, seed
-        self.kind, self.coef, self.intercept = type(head), tf.Variable(head.coef), tf.Variable(head.intercept)
+        self.by_row, self.strategy = strategy is not None, strategy or tf.distribute.get_strategy()
+        self.replicas = self.strategy.num_replicas_in_sync
+        with self.strategy.scope():
+            self.kind, self.coef, self.intercept = type(head), tf.Variable(head.coef), tf.Variable(head.intercept)
         self.always = [self.coef, self.intercept, *language_model]
         self.steps = -(-len(train.rows) // settings.batch_size)  # of an epoch
         total = self.steps * settings.epochs
@@ -228,7 +247,7 @@ class _Run:
                 rng = np.random.default_rng([self.seed, epoch])
                 loss = 0.0
                 for index in shuffled_batches(lengths, self.settings.batch_size, rng):
-                    loss += float(step(*self._batch(index), rng.integers(2**31, size=2).astype(np.int32))) * len(index)
+                    loss += float(step(*self._batch(index, rng.integers(2**31, size=2).astype(np.int32)))) * len(index)
                     update.check(SKIP_LIMIT)
                     bar.update()
                 head = self.kind(self.coef.numpy(), self.intercept.numpy())
@@ -237,38 +256,60 @@ class _Run:
                 if story.held_out is not None and story.without_gain() >= self.settings.patience:
                     break
 
-    def _batch(self, index: np.ndarray) -> tuple[Any, ...]:
+    def _batch(self, index: np.ndarray, seed: np.ndarray) -> tuple[Any, ...]:
+        """What a step takes: arrays, or on several replicas each one's rows of them."""
         batch = self.encoder.batch([self.train.rows[i] for i in index])
-        return (*batch, self.train.targets[index], self.train.weights[index])
+        batch = (*batch, self.train.targets[index], self.train.weights[index])
+        if not self.by_row:
+            return (*batch, seed)
+        batch = (*batch, np.stack([np.full(len(index), seed[0]), np.arange(len(index))], axis=1).astype(np.int32))
+        return batch if self.replicas == 1 else self._spread(batch, len(index))
+
+    def _spread(self, batch: tuple[np.ndarray, ...], rows: int) -> tuple[Any, ...]:
+        """Equally many rows for each replica: the last one, without weight, fills up.
+
+        All replicas have the longest row's length, so that all workers compile the same steps in the same order.
+        """
+        share = -(-rows // self.replicas)
+        filled = np.minimum(np.arange(share * self.replicas), rows - 1)
+        *batch, weights, seeds = (array[filled] for array in batch)
+        weights = np.where(np.arange(len(filled)) < rows, weights * (len(filled) / rows), 0).astype(np.float32)
+
+        def own(context: Any) -> tuple[tf.Tensor, ...]:
+            begin = context.replica_id_in_sync_group * share
+            return tuple(tf.convert_to_tensor(array[begin : begin + share]) for array in (*batch, weights, seeds))
+
+        return self.strategy.experimental_distribute_values_from_function(own)
 
     def _stage(self, body: list[tf.Variable], done: int) -> tuple[Update, Callable[..., tf.Tensor]]:
         """The update of head and `body`, whose step 0 is step `done` of the schedule; compiled once."""
         variables = [*self.always, *body]
+        with self.strategy.scope():
+            optimizer = self._optimizer(variables)
         update = Update(
-            variables, self._optimizer(variables), lambda step: self.rates(step + done), self.settings.clip_norm
+            variables, optimizer, lambda step: self.rates(step + done), self.settings.clip_norm, self.strategy
         )
         signature = [
             *self.encoder.signature,
             tf.TensorSpec([None], self.train.targets.dtype),
             tf.TensorSpec([None], tf.float32),
-            tf.TensorSpec([2], tf.int32),
+            tf.TensorSpec([None, 2] if self.by_row else [2], tf.int32),
         ]
 
-        @tf.function(input_signature=signature)
         def step(*inputs):
-            *batch, targets, weights, seed = inputs
-
             def loss_function(*inputs):
-                *batch, targets, weights = inputs
+                *batch, targets, weights, seed = inputs
                 features, language_loss = self.encoder.forward(*batch, seed=seed)
                 loss = tf.reduce_mean(weights * self._losses(features, targets, seed))
                 if self.settings.language_model_weight:
                     loss += self.settings.language_model_weight * language_loss
                 return loss, None
 
-            return update(loss_function, *batch, targets, weights)[0]
+            return update(loss_function, *inputs)[0]
 
-        return update, step
+        if self.replicas > 1:  # a signature cannot say what each replica has
+            return update, tf.function(step, reduce_retracing=True)
+        return update, tf.function(step, input_signature=signature)
 
     def _optimizer(self, variables: list[tf.Variable]) -> Any:
         """The one that the settings name, for these variables."""
@@ -284,7 +325,10 @@ class _Run:
 
     def _losses(self, features: tf.Tensor, targets: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
         """Loss of each row, float32 [rows]."""
-        if self.settings.dropout:
+        if self.settings.dropout and self.by_row:
+            drop = Dropout(True, tf.bitwise.bitwise_xor(seed, [[1, 0]]))  # not what the body drops by
+            features = drop(features, self.settings.dropout)
+        elif self.settings.dropout:
             features = tf.nn.experimental.stateless_dropout(features, self.settings.dropout, seed)
         scores = tf.matmul(features, self.coef, transpose_b=True) + self.intercept
         return self.kind.losses(scores, targets)
