@@ -163,12 +163,13 @@ def _predict(commands: Any) -> None:
         commands,
         "predict",
         "commands",
-        "label texts as positive or negative",
-        "Writes one row for each text, in order: its own columns, then label and probability (of that label). Texts "
-        "come as arguments, from --file or from standard input. On a terminal without --output it prints short lines.",
+        "label texts as positive or negative, or as a model of your own was trained to",
+        "Writes one row for each text, in order: its own columns, then label and probability (of that label), or the "
+        "number that a model of `lbzoo finetune --task regress` gives. Texts come as arguments, from --file or from "
+        "standard input. On a terminal without --output it prints short lines.",
         "lbzoo predict --file reviews.csv --column text --output labelled.csv",
     )
-    _add_texts(parser)
+    _add_pair_column(_add_texts(parser))
     _add_output(parser, "csv, tsv or jsonl by its suffix, - for standard output (default); .gz and .xz compress")
     _add_model(parser)
 
@@ -234,8 +235,8 @@ def _finetune(commands: Any) -> None:
         "finetune",
         "commands",
         "train a checkpoint on texts and labels of your own",
-        "All weights are trained; the epoch that does best on held-out texts is written as a checkpoint folder, which "
-        "`lbzoo predict --model FOLDER` answers by. The same seed gives the same weights.",
+        "An mLSTM or a BERT. All weights are trained; the epoch that does best on held-out texts is written as a "
+        "checkpoint folder, which `lbzoo predict --model FOLDER` answers by. The same seed gives the same weights.",
         f"lbzoo finetune --model {DEFAULT_MODEL} --train train.csv --text-column text --label-column label "
         "--output my-model",
     )
@@ -249,14 +250,19 @@ def _finetune(commands: Any) -> None:
     group.add_argument(
         "--label-column", "-l", default="label", metavar="NAME", help="of the labels, by name or number from 1"
     )
+    _add_pair_column(group)
     _add_table(group)
     group = parser.add_argument_group("training")
+    group.add_argument("--task", choices=("classify", "regress"), help="labels (default), or numbers")
     group.add_argument("--model", "-m", default=DEFAULT_MODEL, help=MODEL)
     group.add_argument("--epochs", type=_count(1), help="most passes over the texts")
     group.add_argument("--batch-size", type=_count(1), help="texts of one update")
-    group.add_argument("--learning-rate", type=_number(0, 1), help="of Adam, at its peak")
+    group.add_argument("--learning-rate", type=_number(0, 1), help="at its peak")
     group.add_argument("--unfreeze", choices=("gradual", "all", "head"), help="which weights train, and when")
-    group.add_argument("--language-model-weight", type=_number(0, 100), help="of the next-byte loss beside the labels'")
+    group.add_argument(
+        "--language-model-weight", type=_number(0, 100), help="of an mLSTM: of the next-byte loss beside the labels'"
+    )
+    group.add_argument("--max-length", type=_count(3), help="of a BERT: most tokens of a text (default: 256)")
     group.add_argument("--class-weight", choices=("balanced",), help="rare labels count as much as frequent ones")
     group.add_argument("--seed", dest="random_state", type=_count(0), help="of all that is random")
     group.add_argument("--half", action="store_true", help="write float16: half the size")
@@ -311,7 +317,7 @@ def _doctor(commands: Any) -> None:
     parser.add_argument("--cache", metavar="FOLDER", help=CACHE)
 
 
-def _add_texts(parser: argparse.ArgumentParser) -> None:
+def _add_texts(parser: argparse.ArgumentParser) -> Any:
     parser.add_argument(
         "text", nargs="*", help='texts, each quoted; - for standard input; after -- if it begins with "-"'
     )
@@ -321,6 +327,13 @@ def _add_texts(parser: argparse.ArgumentParser) -> None:
     )
     group.add_argument("--column", "-c", help="the column of the texts, by name or number from 1")
     _add_table(group)
+    return group
+
+
+def _add_pair_column(group: Any) -> None:
+    group.add_argument(
+        "--text-pair-column", dest="pair_column", metavar="NAME", help="of the second text of pairs, by name or number"
+    )
 
 
 def _add_table(group: Any) -> None:

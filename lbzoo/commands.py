@@ -9,11 +9,12 @@ import argparse
 import collections
 import contextlib
 import itertools
+import math
 import pathlib
 import shutil
 import sys
 from collections.abc import Iterable, Iterator
-from typing import Any
+from typing import Any, Callable
 
 from lbzoo import checkpoint
 from lbzoo.console import import_tensorflow, note, one_line, progress, quiet_first_call
@@ -31,19 +32,30 @@ def run_predict(args: argparse.Namespace) -> None:
     with _open_input(args) as table:
         path = args.output or "-"
         format = output_format(path, args.output_format)
-        names = _result_names(table, ["label", "probability"])
+        second = _second_text(table, args.pair_column)
         classifier = _classifier(args)
         _ = classifier.decides_by  # loads the checkpoint, or says what is wrong with it, before a header is written
+        if classifier.pairs is not None and classifier.pairs != (args.pair_column is not None):
+            raise UsageError(
+                f"{args.model} was fine-tuned on pairs. Name the column of the second texts: --text-pair-column."
+                if classifier.pairs
+                else f"{args.model} was fine-tuned on single texts. Leave out --text-pair-column."
+            )
+        numbers = classifier.task == "regress"
+        names = _result_names(table, ["number"] if numbers else ["label", "probability"])
         with contextlib.ExitStack() as stack:
             if to_terminal:
                 write = _print_short
             else:
                 write = stack.enter_context(open_writer(path, table.columns, names, format)).write
             rows: collections.deque[Row] = collections.deque()
-            predictions = classifier.iter_predict(_remembered(table, rows))
+            predictions = classifier.iter_predict(_remembered(table, rows, second))
             shown = predictions if to_terminal or _on_terminal(path) else progress(predictions, "texts")
             for answer in shown:
-                write(rows.popleft(), [answer.label, round(answer.probability, 6)])
+                if numbers:
+                    write(rows.popleft(), [float(f"{answer.label:.7g}")])  # float32 holds no more digits
+                else:
+                    write(rows.popleft(), [answer.label, round(answer.probability, 6)])
 
 
 def run_features(args: argparse.Namespace) -> None:
@@ -140,18 +152,22 @@ def run_finetune(args: argparse.Namespace) -> None:
     import_tensorflow()
     from lbzoo.transfer.classifier import TextClassifier
 
-    names = ("epochs", "batch_size", "learning_rate", "unfreeze", "language_model_weight", "random_state")
+    names = ("epochs", "batch_size", "learning_rate", "unfreeze", "language_model_weight", "random_state", "task")
+    names = (*names, "max_length")
     options = {name: getattr(args, name) for name in names if getattr(args, name) is not None}
     quiet_first_call(_compile)()
     classifier = TextClassifier(args.model, **options)
     classifier.fit(texts, labels, validation_data=held_out, class_weight=args.class_weight)
     classifier.save(output, dtype="float16" if args.half else "float32")
     meta, found = classifier.probe_.meta, classifier.history_
-    print(f"trained on {meta['train_rows']} texts, {len(classifier.classes_)} labels")
+    what = "pairs" if meta["pairs"] else "texts"
+    numbers = classifier.task == "regress"
+    print(f"trained on {meta['train_rows']} {what}, {'numbers' if numbers else f'{len(classifier.classes_)} labels'}")
     if meta["held_out_rows"]:
-        best, frozen = (100 * found[i]["held_out_accuracy"] for i in (classifier.best_epoch_, 0))
-        print(f"held out {meta['held_out_rows']} texts, frozen checkpoint accuracy {frozen:.2f}")
-        print(f"held out {meta['held_out_rows']} texts, epoch {classifier.best_epoch_} accuracy {best:.2f}")
+        for epoch, which in ((0, "frozen checkpoint"), (classifier.best_epoch_, f"epoch {classifier.best_epoch_}")):
+            row = found[epoch]
+            shown = f"R^2 {row['held_out_r2']:.4f}" if numbers else f"accuracy {100 * row['held_out_accuracy']:.2f}"
+            print(f"held out {meta['held_out_rows']} {what}, {which} {shown}")
     print(f"saved to {output}")
 
 
@@ -174,14 +190,15 @@ def run_trace(args: argparse.Namespace) -> None:
         print(trace.to_terminal())
 
 
-def _labelled(path: str, args: argparse.Namespace) -> tuple[list[str], list[Any]]:
-    """Texts and labels of a table."""
+def _labelled(path: str, args: argparse.Namespace) -> tuple[list[Any], list[Any]]:
+    """Texts, or pairs, and labels of a table."""
     texts, labels = [], []
     with open_table(path, notice=note, **_table_options(args)) as table:
         place = choose_column(table.columns, args.label_column, table.name, "--label-column")
         column = table.columns[place]
         if column == table.column:
             raise UsageError(f"the texts and the labels of {table.name} are one column. Received: {column!r}.")
+        second = _second_text(table, args.pair_column, column)
         for row in table:
             label = dict(row.items).get(column) if table.format == "jsonl" else row.items[place][1]
             if label is None or label == "":
@@ -189,9 +206,42 @@ def _labelled(path: str, args: argparse.Namespace) -> tuple[list[str], list[Any]
                     f"{table.name}, row {row.number} (line {row.line}) has no label in {column!r}. "
                     "Leave out the rows without one."
                 )
-            texts.append(row.text)
-            labels.append(label)
+            texts.append(second(row))
+            labels.append(_number(label, row, table, column) if args.task == "regress" else label)
     return texts, labels
+
+
+def _number(label: Any, row: Row, table: Table, column: str) -> float:
+    try:
+        number = float("nan") if isinstance(label, bool) else float(label)
+    except (TypeError, ValueError):
+        number = float("nan")
+    if not math.isfinite(number):
+        raise TableError(
+            f"{table.name}, row {row.number} (line {row.line}) has no finite number in {column!r}. "
+            f"Received: {label!r}. Leave out the rows without one, or train with --task classify."
+        )
+    return number
+
+
+def _second_text(table: Table, column: str | None, labels: str | None = None) -> Callable[[Row], Any]:
+    """row -> what is read of it: its text, or with a column of second texts the pair."""
+    if column is None:
+        return lambda row: row.text
+    place = choose_column(table.columns, column, table.name, "--text-pair-column")
+    name = table.columns[place]
+    if name in (table.column, labels):
+        raise UsageError(f"the second texts of {table.name} need a column of their own. Received: {name!r}.")
+
+    def pair(row: Row) -> tuple[str, str]:
+        text = dict(row.items).get(name) if table.format == "jsonl" else row.items[place][1]
+        if not isinstance(text, str):
+            raise TableError(
+                f"{table.name}, row {row.number} (line {row.line}): {name!r} must be a string. Received: {text!r:.60}."
+            )
+        return row.text, text
+
+    return pair
 
 
 def _classifier(args: argparse.Namespace) -> Any:
@@ -262,11 +312,11 @@ def _result_names(table: Table, wanted: list[str]) -> list[str]:
     return names
 
 
-def _remembered(rows: Iterable[Row], kept: collections.deque[Row]) -> Iterator[str]:
+def _remembered(rows: Iterable[Row], kept: collections.deque[Row], read: Callable[[Row], Any]) -> Iterator[Any]:
     """The texts, each row put aside until its result comes; the classifier reads ahead by one window only."""
     for row in rows:
         kept.append(row)
-        yield row.text
+        yield read(row)
 
 
 def _windows(rows: Iterable[Row]) -> Iterator[list[Row]]:
@@ -279,11 +329,11 @@ def _on_terminal(path: str) -> bool:
 
 
 def _print_short(row: Row, values: list[Any]) -> None:
-    label, probability = values
-    width = max(20, shutil.get_terminal_size().columns - len(str(label)) - 9)
+    start = f"{values[0]}  {values[1]:.3f}" if len(values) == 2 else str(values[0])
+    width = max(20, shutil.get_terminal_size().columns - len(start) - 4)
     text = one_line(row.text)
     text = text if len(text) <= width else text[: width - 3] + "..."
-    print(f"{label}  {probability:.3f}  {''.join(c if c.isprintable() else '?' for c in text)}", flush=True)
+    print(f"{start}  {''.join(c if c.isprintable() else '?' for c in text)}", flush=True)
 
 
 def _write_npy(path: str, width: int, blocks: Iterable[Any]) -> None:

@@ -1,4 +1,4 @@
-"""A BERT under fine-tuning: what trains is what is read, by which vector, with which weights, and how much of a text."""
+"""A BERT under fine-tuning: what trains is what is read, by which vector, with which weights, how much of a text."""
 
 from __future__ import annotations
 

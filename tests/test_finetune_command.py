@@ -12,6 +12,7 @@ import pytest
 from lbzoo import checkpoint
 from lbzoo.transfer.classifier import TextClassifier
 from tests.conftest import one_error
+from tests.order_bert import pairs_and_numbers, small_bert
 from tests.order_task import small_model, texts_and_labels
 
 TEXTS, LABELS = texts_and_labels(40, names=("first", "second"))
@@ -122,6 +123,55 @@ def test_a_folder_that_answers_otherwise_is_refused_by_predict(run, place):
     rewrite(place / "my-model", "config.json", lambda values: values.update(text="openai"))
     status, out, err = run("predict", "-m", "my-model", "a")
     assert status == 1 and out == "" and "does not answer as it did" in one_error(err)
+
+
+@pytest.fixture
+def pairs(place):
+    """A BERT and a table of pairs with numbers and labels, in csv and jsonl."""
+    small_bert().save_pretrained(place / "bert")
+    rows = [(*pair, number, "more" if number > 1000 else "less") for pair, number in zip(*pairs_and_numbers(24))]
+    names = ("one", "two", "number", "kind")
+    with open(place / "pairs.csv", "w", encoding="utf-8", newline="") as file:
+        csv.writer(file).writerows([names, *rows])
+    (place / "pairs.jsonl").write_text("".join(json.dumps(dict(zip(names, row))) + "\n" for row in rows))
+    return place
+
+
+PAIR_COLUMNS = ("--text-column", "one", "--text-pair-column", "two")
+
+
+def test_pairs_and_numbers_on_a_bert(run, pairs):
+    train = ("finetune", "-m", "bert", *PAIR_COLUMNS, *FAST, "--max-length", "12", "--label-column")
+    status, out, err = run(*train, "number", "--train", "pairs.csv", "--task", "regress")
+    assert (status, err) == (0, "") and "trained on 22 pairs, numbers" in out
+    assert "held out 2 pairs, frozen checkpoint R^2 " in out
+    files = ("predict", "-m", "my-model", "--column", "one", "--text-pair-column", "two", "--file")
+    status, out, err = run(*files, "pairs.csv")
+    rows = list(csv.DictReader(io.StringIO(out)))
+    assert status == 0 and err.startswith("lbzoo: note: pairs.csv has a column 'number' already")
+    wanted = TextClassifier.load("my-model").predict([(row["one"], row["two"]) for row in rows])
+    assert [float(row["lbzoo_number"]) for row in rows] == pytest.approx(wanted.tolist(), rel=1e-4)
+    status, out, err = run(*train, "kind", "--train", "pairs.jsonl")
+    assert (status, err) == (0, "") and "pairs, 2 labels" in out
+    status, out, err = run(*files, "pairs.jsonl", "--output-format", "jsonl")
+    assert (status, err) == (0, "") and {json.loads(line)["label"] for line in out.splitlines()} <= {"more", "less"}
+    status, out, err = run("predict", "-m", "my-model", "a text")
+    assert status == 2 and out == "" and "fine-tuned on pairs. Name the column" in one_error(err)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "status", "message"),
+    [
+        (("--text-pair-column", "three"), 1, "no column 'three'"),
+        (("--text-pair-column", "words"), 2, "need a column of their own"),
+        (("--text-pair-column", "kind"), 2, "need a column of their own"),
+        (("--task", "regress"), 1, "no finite number in 'kind'. Received: '"),
+        (("--max-length", "20"), 1, "max_length=20. Leave max_length out"),
+    ],
+)
+def test_pairs_and_numbers_that_are_none(run, place, arguments, status, message):
+    found, out, err = run(*COMMAND, *FAST, *arguments)
+    assert found == status and out == "" and message in err and len(err.splitlines()) == 1
 
 
 def test_a_bare_word_is_a_folder_only_where_the_zoo_has_no_such_name(run, place):

@@ -78,6 +78,16 @@ class SentimentInference(LinearAnswers):
             )
         return "unit" if loaded.probe is None else "probe"
 
+    @property
+    def pairs(self) -> bool | None:
+        """Whether it was fine-tuned on pairs of texts; None where nothing says so."""
+        return self._decider().meta.get("pairs")
+
+    @property
+    def task(self) -> str:
+        """ "classify", or "regress" of a checkpoint that was fine-tuned for numbers."""
+        return "regress" if self._decider().link == "identity" else "classify"
+
     def _decider(self) -> Probe:
         by = self.decides_by
         if by == "fit":
@@ -143,6 +153,8 @@ class _Loaded:
 
         exact = self.prepared if self.dtype == "float32" else PreparedModel(self.prepared.model)
         reader = exact.reader(probe.state, probe.pool, probe.tanh)
-        require_expected(
-            values, self.prepared.folder, probe, lambda texts: np.concatenate(list(reader.iter_read(texts)))
-        )
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # that made-up texts are cut is nobody's concern
+            require_expected(
+                values, self.prepared.folder, probe, lambda texts: np.concatenate(list(reader.iter_read(texts)))
+            )

@@ -69,14 +69,12 @@ class Regress:
     def __init__(self, given: LabelledTexts, class_weight: Any) -> None:
         if class_weight is not None:
             raise ConfigError(f"a regression has no classes to weigh. Received: class_weight={class_weight!r}.")
+        _numbers(given.labels)
         self.spread = float(np.std(given.labels))
 
     def targets(self, labels: Sequence[float]) -> tuple[np.ndarray, float]:
         """(The numbers, float32; no factors)."""
-        found = np.array(labels, np.float32)
-        if not np.isfinite(found).all():
-            raise ConfigError(f"labels must fit into float32. Received: {max(labels, key=abs)!r}.")
-        return found, 1.0
+        return _numbers(labels), 1.0
 
     def split(self, labels: Sequence[float], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """That fraction is held out, at least one of two."""
@@ -88,6 +86,13 @@ class Regress:
         """Without classes; `label_spread`, the standard deviation of the labels, is kept beside the other figures."""
         meta = {**meta, "label_spread": self.spread}
         return Probe(head.coef, head.intercept, (), **reads, meta=meta, link="identity")
+
+
+def _numbers(labels: Sequence[float]) -> np.ndarray:
+    largest = max(labels, key=abs)
+    if abs(largest) > np.finfo(np.float32).max:
+        raise ConfigError(f"labels must fit into float32. Received: {largest!r}.")
+    return np.array(labels, np.float32)
 
 
 TASKS = {"classify": Classify, "regress": Regress}
