@@ -15,7 +15,7 @@ from lbzoo.manifest import BundledSource, Entry, HubSource, Source, read_manifes
 from lbzoo.text.clean import POLICIES
 from lbzoo.text.vocabulary import READINGS
 
-DEFAULT_MODEL = "mlstm-512-reviews"
+DEFAULT_MODEL = "mlstm-1024-reviews"
 MASKED_LM_MODEL = "bert-base-uncased"  # of `lbzoo fill-mask`
 MANIFEST = "checkpoints_manifest.json"
 PACKAGE = Path(__file__).resolve().parent

@@ -1,8 +1,7 @@
 #!/usr/bin/env bash
-# smoke.sh VENV CHECKOUT: lbzoo, installed in VENV, works there; run it outside the checkout.
+# smoke.sh VENV: lbzoo, installed in VENV, works there; run it outside the checkout.
 set -euo pipefail
 venv=$1
-checkout=$2
 
 where=$("$venv/bin/python" -c 'import lbzoo; print(lbzoo.__file__)')
 case $where in
@@ -21,14 +20,10 @@ print(len(names), "modules imported")
 "$venv/bin/lbzoo" list
 "$venv/bin/python" -m lbzoo list >/dev/null
 
-if [ -d "$checkout/lbzoo/bundled/mlstm-512-reviews" ]; then
-    answers=$("$venv/bin/lbzoo" predict \
-        "A wonderful film, I loved every minute of it." "A terrible waste of money, it broke after one day.")
-    echo "$answers"
-    if ! grep -Eq "loved.*,positive,(0\.[5-9]|1)" <<<"$answers" || ! grep -Eq "waste.*,negative,(0\.[5-9]|1)" <<<"$answers"; then
-        echo "lbzoo predict did not call the first positive and the second negative" >&2
-        exit 1
-    fi
-else
-    echo "skipped: lbzoo predict (no checkpoint is bundled yet)"
+answers=$("$venv/bin/lbzoo" predict \
+    "A wonderful film, I loved every minute of it." "A terrible waste of money, it broke after one day.")
+echo "$answers"
+if ! grep -Eq "loved.*,positive,(0\.[5-9]|1)" <<<"$answers" || ! grep -Eq "waste.*,negative,(0\.[5-9]|1)" <<<"$answers"; then
+    echo "lbzoo predict did not call the first positive and the second negative" >&2
+    exit 1
 fi

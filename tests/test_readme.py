@@ -13,7 +13,6 @@ import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BUNDLED = ROOT / "lbzoo" / "bundled" / "mlstm-512-reviews"
 FENCE = re.compile(r"(?:^<!-- (?P<mark>[^\n]*?) -->\n+)?^```(?P<language>\w*)\n(?P<code>.*?)^```$", re.M | re.S)
 
 
@@ -52,18 +51,12 @@ def shell_commands(code: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-needs_bundled = pytest.mark.skipif(
-    not BUNDLED.is_dir(), reason="no checkpoint is bundled yet (lbzoo/bundled/mlstm-512-reviews)"
-)
-
-
 def test_every_python_block_is_run_or_says_why_not():
     for block in blocks(README):
         if block.language == "python":
             assert block.mark == "run" or block.mark.startswith("not run: "), f"README.md:{block.line}"
 
 
-@needs_bundled
 @pytest.mark.slow
 def test_python_blocks_run(tmp_path):
     """One after the other in one process, as a reader would paste them."""
@@ -73,7 +66,6 @@ def test_python_blocks_run(tmp_path):
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-@needs_bundled
 @pytest.mark.slow
 @pytest.mark.parametrize("block", runnable("sh"), ids=lambda block: f"line-{block.line}")
 def test_shell_blocks_run(block, tmp_path):

@@ -54,7 +54,7 @@ def folders(tmp_path_factory):
 
 
 def test_the_default_is_the_bundled_checkpoint():
-    assert SentimentClassifier().model == DEFAULT_MODEL == "mlstm-512-reviews"
+    assert SentimentClassifier().model == DEFAULT_MODEL == "mlstm-1024-reviews"
 
 
 def test_a_checkpoints_probe_decides(folders):

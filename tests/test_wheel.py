@@ -120,6 +120,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel, sources):
     assert len(names(wheel)) == len(set(names(wheel)))
 
 
+def test_the_wheel_is_small(wheel):
+    assert wheel.stat().st_size < 25e6
+
+
 def test_every_folder_of_the_package_is_one_that_python_imports(sources):
     """A folder without `__init__.py` would be left out of the wheel in silence."""
     folders = {path.parent for path in (sources / "lbzoo").rglob("*.py")}
@@ -148,7 +152,7 @@ def test_metadata(wheel):
     head = metadata(wheel)
     assert (head["Name"], head["Version"]) == ("lbzoo", lbzoo.__version__)
     assert SpecifierSet(head["Requires-Python"]) == SpecifierSet(">=3.9,<3.12")
-    assert set(head.get_all("Provides-Extra")) == {"test", "plot", "gpu", "benchmark"}
+    assert set(head.get_all("Provides-Extra")) == {"test", "plot", "gpu", "benchmark", "glue"}
     assert any(n.endswith("LICENSE") for n in names(wheel))
     with zipfile.ZipFile(wheel) as archive:
         (name,) = [n for n in archive.namelist() if n.endswith(".dist-info/entry_points.txt")]
@@ -221,8 +225,6 @@ def test_it_works_in_a_new_environment_outside_the_checkout(installed, root):
 
 
 def test_it_predicts_there(installed, root):
-    if not (root / "lbzoo" / "bundled" / "mlstm-512-reviews").is_dir():
-        pytest.skip("no checkpoint is bundled yet (lbzoo/bundled/mlstm-512-reviews)")
     texts = ["A wonderful film, I loved every minute of it.", "A terrible waste of money, it broke after one day."]
     rows = list(csv.DictReader(run(installed, "lbzoo", "predict", *texts).stdout.splitlines()))
     assert [row["text"] for row in rows] == texts

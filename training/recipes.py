@@ -172,11 +172,11 @@ def reviews_1024() -> RunConfig:
         data=DataConfig(rows=64, window=128),
         # twice the rate, with half the characters an update, undid what the start had learnt (training/RESULTS.md)
         optimizer=OptimizerConfig(learning_rate=1e-3, warmup=100),
-        steps=7_800,
+        steps=7_200,
         seed=2,
         sentiment_weight=3.0,
         init_from="mlstm-512-reviews",
-        evaluate_every=1_950,
+        evaluate_every=1_750,
     )
 
 
