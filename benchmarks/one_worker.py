@@ -106,7 +106,7 @@ def measure(options: argparse.Namespace, workers: int) -> list[dict[str, Any]]:
         precision, reduce = run.split("/")
         settings = {"model.units": options.units, "data.rows": rows, "data.window": options.window}
         settings.update({"precision": precision, "reduce_dtype": reduce, "sentiment_weight": 0})
-        config = with_settings(recipe("reviews-1024"), {name: str(value) for name, value in settings.items()})
+        config = with_settings(recipe("reviews-512"), {name: str(value) for name, value in settings.items()})
         trainer = Trainer(config, RandomBytes(rows, options.window), own)
         shapes = [variable.shape for variable in trainer.update.variables]
         seconds = timed(lambda number, run=trainer: float(run.step(number)["loss"]), options.steps, warmup=2)
