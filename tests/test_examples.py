@@ -54,10 +54,17 @@ def test_class_weights():
         class_weights({"z": 1}, classes, given)
 
 
+class Bytes:
+    """The part of an encoder that examples ask for; of the longest text it says that it was cut."""
+
+    def encode(self, texts):
+        return [text.encode() for text in texts], 1
+
+
 def test_weights_have_mean_one_where_they_are_trained_on():
     given = labelled_texts(["aa", "b", "c"], ["x", "y", "x"], [1, 2, 3])
-    found = given.encoded(str.encode, ["x", "y"], np.array([1.0, 4.0]))
-    assert found.rows == [b"aa", b"b", b"c"] and found.targets.tolist() == [0, 1, 0]
+    targets = np.array([0, 1, 0])
+    found = given.encoded(Bytes(), targets, np.array([1.0, 4.0, 1.0]))
+    assert found.rows == [b"aa", b"b", b"c"] and found.targets is targets and found.cut == 1
     assert found.weights.dtype == np.float32 and found.weights.tolist() == [0.25, 2, 0.75]
-    with pytest.raises(ConfigError, match="not among the classes"):
-        given.encoded(str.encode, ["x", "z"], np.ones(2))
+    assert given.encoded(Bytes(), targets).weights.tolist() == [0.5, 1, 1.5]
