@@ -93,7 +93,8 @@ def compare_kernels(units, rows, steps, masked):
     for a, b in zip(fast, plain):
         np.testing.assert_allclose(a, b, atol=1e-5)
     for a, b in zip(fast_gradients, plain_gradients):
-        assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-12
+        # 1e-9: under weight norm the gradient of a 1 x 1 matrix is zero but for rounding
+        assert np.linalg.norm(a - b) <= 1e-5 * np.linalg.norm(b) + 1e-9
 
 
 def test_plain_gradient_agrees_with_finite_differences():

@@ -171,6 +171,7 @@ def test_the_ranges_are_the_tested_ones(wheel):
             "setuptools": "<81",
             "huggingface-hub": ">=1,<3",
             "scikit-learn": ">=1.3",
+            "scipy": ">=1.9",
             "safetensors": ">=0.4",
             "tqdm": ">=4.60",
             "numpy": "<2",
