@@ -80,6 +80,11 @@ def test_shards_that_are_damaged_or_too_small_are_refused(shards, tmp_path):
         ByteStream(tmp_path, 4, 50, 1)
 
 
+def test_two_judges_are_counted_alone_and_by_the_sum_of_their_log_odds():
+    scores, others = np.array([2.0, -1.0, 0.5, -3.0]), np.array([-1.0, 3.0, 0.2, -0.1])
+    assert teacher.beside(scores, others, [True, True, True, False]) == (75.0, 75.0, 100.0)
+
+
 def test_the_same_documents_and_seed_give_the_same_files(tmp_path):
     made = sample_reviews.documents(50)
     weights, _ = teacher.fit(made)

@@ -3,7 +3,9 @@
 Its running score is the target of the mLSTM's sentiment read-out at every byte. Where a document has a label, the
 score is bent towards it (linearly over the text), so that the end of the document agrees with what a person said.
 
-    python -m training.teacher --data DATA      fits it and prints its accuracy on the test splits
+    python -m training.teacher --data DATA                              fits it; its accuracy on the test splits
+    python -m training.teacher --data DATA --model mlstm-1024-reviews   on held-out texts, beside a checkpoint's and
+                                                                        that of the two together: who could teach next
 """
 
 from __future__ import annotations
@@ -111,15 +113,39 @@ def accuracies(weights: Mapping[bytes, float], intercept: float, data: Path) -> 
     return found
 
 
+def beside(scores: np.ndarray, others: np.ndarray, positive: Sequence[bool]) -> tuple[float, float, float]:
+    """Percent that the sign of log-odds gets right: of `scores`, of `others`, and of their sum."""
+    positive = np.asarray(positive)
+    return tuple(100 * float(np.mean((values > 0) == positive)) for values in (scores, others, scores + others))
+
+
+def _compare(weights: Mapping[bytes, float], intercept: float, data: Path, model: str) -> None:
+    """Print, for each held-out set, who is right how often."""
+    import lbzoo
+    from training.heldout import held_out
+
+    classifier = lbzoo.SentimentClassifier(model)
+    column = classifier.classes_.tolist().index(POSITIVE)
+    for name, (texts, positive) in held_out(data).labelled.items():
+        chance = np.clip(classifier.predict_proba(texts)[:, column].astype(np.float64), 1e-9, 1 - 1e-9)
+        bag = np.array([score(text, weights, intercept) for text in texts])
+        teacher, network, together = beside(bag, np.log(chance / (1 - chance)), positive)
+        print(f"{name} held out: teacher {teacher:.2f}, {model} {network:.2f}, together {together:.2f}")
+
+
 def main() -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    parser.add_argument("--model", help="compare with this checkpoint on held-out texts, and read no test split")
     options = parser.parse_args()
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
     weights, intercept = fit(list(training_documents(options.data)))
     print(f"{len(weights)} words and word pairs")
+    if options.model:
+        _compare(weights, intercept, options.data, options.model)
+        return
     for task, value in accuracies(weights, intercept, options.data).items():
         print(f"{task} test accuracy {value:.2f}")
 
