@@ -147,21 +147,14 @@ def _compile(weights: BertWeights, pool: str, layers: int) -> Any:
     """(ids, segments int32 [rows, time], lengths int32 [rows]) -> float32 [rows, units], as one tf.function."""
     import tensorflow as tf
 
-    from lbzoo.models.bert_layers import encode, first_token, pooled
+    from lbzoo.models.bert_layers import encode, text_vector
 
     config, w, dtype = weights.config, weights.w, weights.dtype
 
     def run(ids, segments, lengths):
-        shape = tuple(tf.unstack(tf.shape(ids)))
-        mask = tf.sequence_mask(lengths, shape[1])
+        mask = tf.sequence_mask(lengths, tf.shape(ids)[1])
         x = encode(w, config, ids, segments, mask, layers=layers, softmax=dtype)
-        if pool in ("cls", "pooled"):
-            first = first_token(x, shape)
-            return pooled(w, first) if pool == "pooled" else first
-        x, real = tf.reshape(x, [*shape, config.hidden_size]), mask[:, :, None]
-        if pool == "mean":
-            return tf.reduce_sum(tf.where(real, x, 0.0), 1) / tf.cast(lengths, tf.float32)[:, None]
-        return tf.reduce_max(tf.where(real, x, -np.inf), 1)
+        return text_vector(w, config, pool, x, mask, lengths)
 
     ids = tf.TensorSpec([None, None], tf.int32)
     return tf.function(run, input_signature=[ids, ids, tf.TensorSpec([None], tf.int32)])

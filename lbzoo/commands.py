@@ -200,7 +200,7 @@ def _labelled(path: str, args: argparse.Namespace) -> tuple[list[Any], list[Any]
             raise UsageError(f"the texts and the labels of {table.name} are one column. Received: {column!r}.")
         second = _second_text(table, args.pair_column, column)
         for row in table:
-            label = dict(row.items).get(column) if table.format == "jsonl" else row.items[place][1]
+            label = _cell(table, row, place)
             if label is None or label == "":
                 raise TableError(
                     f"{table.name}, row {row.number} (line {row.line}) has no label in {column!r}. "
@@ -224,6 +224,11 @@ def _number(label: Any, row: Row, table: Table, column: str) -> float:
     return number
 
 
+def _cell(table: Table, row: Row, place: int) -> Any:
+    """What a row has in the column at `place`; None where a row of jsonl leaves it out."""
+    return dict(row.items).get(table.columns[place]) if table.format == "jsonl" else row.items[place][1]
+
+
 def _second_text(table: Table, column: str | None, labels: str | None = None) -> Callable[[Row], Any]:
     """row -> what is read of it: its text, or with a column of second texts the pair."""
     if column is None:
@@ -234,7 +239,7 @@ def _second_text(table: Table, column: str | None, labels: str | None = None) ->
         raise UsageError(f"the second texts of {table.name} need a column of their own. Received: {name!r}.")
 
     def pair(row: Row) -> tuple[str, str]:
-        text = dict(row.items).get(name) if table.format == "jsonl" else row.items[place][1]
+        text = _cell(table, row, place)
         if not isinstance(text, str):
             raise TableError(
                 f"{table.name}, row {row.number} (line {row.line}): {name!r} must be a string. Received: {text!r:.60}."

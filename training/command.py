@@ -37,6 +37,19 @@ def parser(description: str, recipes: str, shards: str) -> argparse.ArgumentPars
     options.add_argument(
         "--accept-changes", action="store_true", help="go on in a run folder that has another configuration"
     )
+    add_cluster_options(options)
+    options.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
+    options.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
+    options.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
+    options.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
+    options.add_argument(
+        "--best", action="store_true", help="export the best checkpoint by held-out figures, not the last"
+    )
+    return options
+
+
+def add_cluster_options(options: argparse.ArgumentParser) -> None:
+    """--strategy and --wait, which `on_cluster` reads."""
     options.add_argument(
         "--strategy",
         choices=("none", "mirrored", "multiworker", "tpu"),
@@ -46,14 +59,6 @@ def parser(description: str, recipes: str, shards: str) -> argparse.ArgumentPars
     options.add_argument(
         "--wait", type=float, default=300, metavar="SECONDS", help="for the other workers to come (default: 300)"
     )
-    options.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
-    options.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
-    options.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
-    options.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
-    options.add_argument(
-        "--best", action="store_true", help="export the best checkpoint by held-out figures, not the last"
-    )
-    return options
 
 
 def settings(options: argparse.Namespace) -> Mapping[str, str]:

@@ -22,7 +22,7 @@ from lbzoo.console import import_tensorflow
 from lbzoo.errors import ConfigError, LbzooError
 from lbzoo.files import parse_json, replaced_file
 from lbzoo.loading import is_path
-from training.command import on_cluster
+from training.command import add_cluster_options, on_cluster
 
 if TYPE_CHECKING:
     from training.cluster import Cluster
@@ -58,13 +58,7 @@ def options() -> argparse.ArgumentParser:
     )
     parser.add_argument("--rows", type=int, help="train on so many rows, for a first look")
     parser.add_argument("--no-submission", action="store_true", help="write no leaderboard files")
-    parser.add_argument(
-        "--strategy",
-        choices=("none", "mirrored", "multiworker", "tpu"),
-        default="none",
-        help="spread each batch: mirrored: every GPU here; multiworker: TF_CONFIG or Slurm; tpu: TPU_NAME",
-    )
-    parser.add_argument("--wait", type=float, default=300, help="seconds for other workers to come (default: 300)")
+    add_cluster_options(parser)
     return parser
 
 

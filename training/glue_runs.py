@@ -27,7 +27,7 @@ from lbzoo.transfer.glue import TASKS, Split, Task
 from lbzoo.transfer.glue_files import read_hub_split, read_split, write_submission
 from lbzoo.transfer.glue_metrics import score
 from lbzoo.transfer.labels import encode_labels, label_list, number_list
-from lbzoo.transfer.probe import Probe
+from lbzoo.transfer.probe import Probe, link_of
 from training.cluster import Cluster
 
 HUB = "hub"  # instead of a folder of tsv files
@@ -172,8 +172,7 @@ class Runs:
         if not np.isfinite(features).all() or not np.isfinite(tuned.head.coef).all():
             raise TrainingError(f"the answers to {split.name} are not finite. Lower the learning rate.")
         labels = split.task.labels
-        link = "identity" if not labels else "softmax" if len(labels) > 2 else "logistic"
-        head = Probe(tuned.head.coef, tuned.head.intercept, list(labels), **encoder.reads, link=link)
+        head = Probe(tuned.head.coef, tuned.head.intercept, list(labels), **encoder.reads, link=link_of(labels))
         return head.predict(features).tolist()
 
     def _encoder(self) -> Encoder:

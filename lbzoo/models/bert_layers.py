@@ -144,6 +144,25 @@ def pooled(w: Weights, x: tf.Tensor) -> tf.Tensor:
     return _float32(tf.tanh(dense(w, "pooler", x)))
 
 
+def text_vector(
+    w: Weights, config: BertConfig, pool: str, x: tf.Tensor, mask: tf.Tensor, lengths: tf.Tensor
+) -> tf.Tensor:
+    """Vectors of the tokens [batch * time, units] -> one of each text, float32 [batch, units].
+
+    Args:
+        pool: "pooled", "cls", or "mean" or "max" over the tokens that are there.
+        mask: bool [batch, time]. lengths: how many tokens each text has, one or more.
+    """
+    shape = tuple(tf.unstack(tf.shape(mask)))
+    if pool in ("cls", "pooled"):
+        first = first_token(x, shape)
+        return pooled(w, first) if pool == "pooled" else first
+    x, real = tf.reshape(x, [*shape, config.hidden_size]), mask[:, :, None]
+    if pool == "mean":
+        return tf.reduce_sum(tf.where(real, x, 0.0), 1) / tf.cast(lengths, tf.float32)[:, None]
+    return tf.reduce_max(tf.where(real, x, x.dtype.min), 1)
+
+
 def embed(w: Weights, config: BertConfig, ids: tf.Tensor, segments: Optional[tf.Tensor], drop: Dropout) -> tf.Tensor:
     """ids, segments [batch, time] -> vectors [batch * time, units]; without segments all are 0."""
     position, segment = w["embeddings/position"][: ids.shape[1] or tf.shape(ids)[1]], w["embeddings/segment"]

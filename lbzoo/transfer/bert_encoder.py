@@ -18,7 +18,7 @@ import tensorflow as tf
 from lbzoo.bert_states import token_batches, tokens_of
 from lbzoo.errors import ConfigError
 from lbzoo.models.bert import BertEncoder
-from lbzoo.models.bert_layers import Dropout, encode, first_token, fused, pooled
+from lbzoo.models.bert_layers import Dropout, encode, fused, text_vector
 from lbzoo.states import BERT_POOLS, DTYPES, check_options, check_size
 from lbzoo.text.pairs import Input
 from lbzoo.text.wordpiece import WordPiece
@@ -102,13 +102,7 @@ class BertTextEncoder:
         rows, time = tf.unstack(tf.shape(ids))
         mask = tf.sequence_mask(lengths, time)
         x = encode(w, config, ids, segments, mask, Dropout(seed is not None, seed, rows))
-        if self.pool in ("cls", "pooled"):
-            x = first_token(x, (rows, time))
-            return (pooled(w, x) if self.pool == "pooled" else x), tf.zeros([])
-        x, real = tf.reshape(x, [rows, time, config.hidden_size]), mask[:, :, None]
-        if self.pool == "max":
-            return tf.reduce_max(tf.where(real, x, x.dtype.min), 1), tf.zeros([])
-        return tf.reduce_sum(tf.where(real, x, 0.0), 1) / tf.cast(lengths, tf.float32)[:, None], tf.zeros([])
+        return text_vector(w, config, self.pool, x, mask, lengths), tf.zeros([])
 
     def groups(self) -> list[list[tf.Variable]]:
         """The pooler, where it is read, with the top layer; each layer below; the embeddings."""

@@ -27,6 +27,11 @@ SEED = 42
 _BLOCK = 2048  # rows that are widened to float64 at a time
 
 
+def link_of(classes: Sequence[Label]) -> str:
+    """The link of a head that was trained by cross-entropy over these classes, or, without any, by squared error."""
+    return "identity" if not classes else "softmax" if len(classes) > 2 else "logistic"
+
+
 @dataclasses.dataclass(frozen=True, eq=False)
 class Probe:
     """A linear classifier on the features of one checkpoint. Needs NumPy only.

@@ -11,7 +11,7 @@ from lbzoo.errors import ConfigError
 from lbzoo.transfer.examples import LabelledTexts, class_weights
 from lbzoo.transfer.heads import Head
 from lbzoo.transfer.labels import Label, encode_labels, label_list, number_list
-from lbzoo.transfer.probe import Probe, hold_out
+from lbzoo.transfer.probe import Probe, hold_out, link_of
 
 
 class Task(Protocol):
@@ -53,8 +53,7 @@ class Classify:
 
     def probe(self, head: Head, reads: dict[str, Any], meta: dict[str, Any]) -> Probe:
         """With the classes' names."""
-        link = "softmax" if len(self.classes) > 2 else "logistic"
-        return Probe(head.coef, head.intercept, self.classes, **reads, meta=meta, link=link)
+        return Probe(head.coef, head.intercept, self.classes, **reads, meta=meta, link=link_of(self.classes))
 
 
 class Regress:
@@ -85,7 +84,7 @@ class Regress:
     def probe(self, head: Head, reads: dict[str, Any], meta: dict[str, Any]) -> Probe:
         """Without classes; `label_spread`, the standard deviation of the labels, is kept beside the other figures."""
         meta = {**meta, "label_spread": self.spread}
-        return Probe(head.coef, head.intercept, (), **reads, meta=meta, link="identity")
+        return Probe(head.coef, head.intercept, (), **reads, meta=meta, link=link_of(()))
 
 
 def _numbers(labels: Sequence[float]) -> np.ndarray:
