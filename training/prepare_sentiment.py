@@ -2,10 +2,13 @@
 
     python -m training.prepare_sentiment --data DATA --output runs/reviews
     python -m training.prepare_sentiment --data DATA --output runs/negations --made-negations 24000
+    python -m training.prepare_sentiment --data DATA --output runs/own --made-negations 24000 --own mlstm-1024-reviews \
+        --repeat imdb-train=0.7 imdb-unlabelled=0.2 sst-sentence=4 sst-phrase=1.5 made-negation=4
 
 The documents of the data folder (see training/sources.py), shuffled by seed, each with the teacher's score after
 every byte, as one folder of training/shards.py with target.bin. It is written aside and renamed: a half-written one
-never has the final name. Text of one's own, without a teacher: training/prepare_reviews.py.
+never has the final name. With --own a checkpoint teaches in place of the bag of words where it is the better judge
+(training/earlier_self.py). Text of one's own, without a teacher: training/prepare_reviews.py.
 """
 
 from __future__ import annotations
@@ -16,13 +19,13 @@ import hashlib
 import os
 import sys
 from pathlib import Path
-from typing import Optional, Sequence
+from typing import Mapping, Optional, Sequence
 
 import numpy as np
 from tqdm import tqdm
 
 from lbzoo.errors import LbzooError
-from training import made_negations, teacher
+from training import earlier_self, made_negations, teacher
 from training.shards import INDEX, new_folder, write_index
 from training.sources import Document, share, training_documents
 
@@ -35,18 +38,25 @@ REPEATS = {
     "imdb-unlabelled": 0.25,
     made_negations.SOURCE: 5,
 }
+# What --own scores: the texts that a bag of words judges worst, and a text without a label for both to judge together.
+OWN_SOURCES = ("sst-sentence", "sst-phrase", "imdb-unlabelled", made_negations.SOURCE)
 
 
 def write_shards(
-    documents: Sequence[Document], output: Path, seed: int, weights: Optional[dict[bytes, float]], note: dict
+    documents: Sequence[Document],
+    output: Path,
+    seed: int,
+    weights: Optional[dict[bytes, float]],
+    note: dict,
+    own: Optional[Mapping[bytes, np.ndarray]] = None,
 ) -> None:
-    """Write documents in seeded order; with teacher weights also the target of every byte.
+    """Write documents in seeded order; with teacher weights also the target of every byte, see `target`.
 
     Raises ConfigError where `output` is something else than a folder of shards.
     """
     order = np.random.Generator(np.random.PCG64(seed)).permutation(len(documents))
     with new_folder(output) as folder:
-        offsets, hashes = _write(folder, [documents[i] for i in order], weights)
+        offsets, hashes = _write(folder, [documents[i] for i in order], weights, own or {})
         np.save(folder / "offsets.npy", np.asarray(offsets, np.int64))
         index = {
             "documents": len(documents),
@@ -60,8 +70,31 @@ def write_shards(
         write_index(folder, index)
 
 
+def target(document: Document, weights: Mapping[bytes, float], own: Mapping[bytes, np.ndarray]) -> np.ndarray:
+    """What the read-out is to say after every byte: float16 [bytes of the document].
+
+    The running score of the bag of words; of the earlier checkpoint, where `own` has it; the mean of both where nobody
+    labelled the text. It ends at the label, where there is one.
+    """
+    if document.text not in own:
+        return teacher.running_score(document.text, weights, document.score)
+    score = own[document.text].astype(np.float32)
+    if document.score is None:
+        score = (score + teacher.running_score(document.text, weights)) / 2
+    return teacher.bent(score, document.score)
+
+
+def own_scores(documents: Sequence[Document], model: str, sources: Sequence[str]) -> dict[bytes, np.ndarray]:
+    """The running score of checkpoint `model` on every text of these sources."""
+    texts = sorted({d.text for d in documents if d.source in sources})
+    return dict(zip(texts, earlier_self.running_scores(model, texts)))
+
+
 def _write(
-    folder: Path, documents: Sequence[Document], weights: Optional[dict[bytes, float]]
+    folder: Path,
+    documents: Sequence[Document],
+    weights: Optional[Mapping[bytes, float]],
+    own: Mapping[bytes, np.ndarray],
 ) -> tuple[list[int], dict[str, str]]:
     offsets, hashes = [0], {"text.bin": hashlib.sha256(), "target.bin": hashlib.sha256()}
     with open(folder / "text.bin", "wb") as text_file, open(folder / "target.bin", "wb") as target_file:
@@ -70,9 +103,9 @@ def _write(
             hashes["text.bin"].update(document.text)
             offsets.append(offsets[-1] + len(document.text))
             if weights is not None:
-                target = teacher.running_score(document.text, weights, document.score).tobytes()
-                target_file.write(target)
-                hashes["target.bin"].update(target)
+                scores = target(document, weights, own).tobytes()
+                target_file.write(scores)
+                hashes["target.bin"].update(scores)
     return offsets, {name: digest.hexdigest() for name, digest in hashes.items()}
 
 
@@ -86,6 +119,19 @@ def repeated(documents: Sequence[Document], repeats: dict[str, float]) -> list[D
     return chosen
 
 
+def _repeat(text: str) -> tuple[str, float]:
+    source, _, times = text.partition("=")
+    if source not in REPEATS:
+        raise argparse.ArgumentTypeError(f"no such source: {source!r}. Known: {', '.join(REPEATS)}")
+    try:
+        number = float(times)
+    except ValueError:
+        number = -1.0
+    if not 0 <= number < float("inf"):
+        raise argparse.ArgumentTypeError(f"SOURCE=TIMES, times a number of at least 0. Received: {text!r}")
+    return source, number
+
+
 def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; exit status 0, or 1 where the data or the output is not what it has to be."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
@@ -95,6 +141,17 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     parser.add_argument(
         "--made-negations", type=int, default=0, metavar="N", help="add N sentences of training/made_negations.py"
     )
+    parser.add_argument(
+        "--own", metavar="MODEL", help=f"name or folder of a checkpoint that scores {', '.join(OWN_SOURCES)}"
+    )
+    parser.add_argument(
+        "--repeat",
+        nargs="+",
+        default=[],
+        type=_repeat,
+        metavar="SOURCE=TIMES",
+        help=f"instead of {' '.join(f'{name}={times:g}' for name, times in REPEATS.items())}",
+    )
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
@@ -102,8 +159,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
         documents = list(tqdm(training_documents(options.data), unit="doc", desc="read", disable=None))
         weights, intercept = teacher.fit(documents)
         documents += made_negations.documents(options.made_negations, options.seed)
-        note = {"repeats": REPEATS, "teacher": {"features": len(weights), "intercept": intercept}}
-        write_shards(repeated(documents, REPEATS), options.output, options.seed, weights, note)
+        repeats = {**REPEATS, **dict(options.repeat)}
+        documents = repeated(documents, repeats)
+        own = own_scores(documents, options.own, OWN_SOURCES) if options.own else {}
+        note = {"repeats": repeats, "teacher": {"features": len(weights), "intercept": intercept, "own": options.own}}
+        write_shards(documents, options.output, options.seed, weights, note, own)
     except (LbzooError, OSError) as error:
         print(f"prepare_sentiment: error: {error}", file=sys.stderr)
         return 1

@@ -180,6 +180,22 @@ def reviews_1024() -> RunConfig:
     )
 
 
+def reviews_1024_second() -> RunConfig:
+    """mlstm-1024-reviews once more: goes on from the end of `reviews_1024`, the checkpoint of lbzoo's first release.
+
+    Every field [here]. More of the text is Amazon's, and an earlier self teaches (training/earlier_self.py).
+    """
+    return dataclasses.replace(
+        reviews_1024(),
+        optimizer=OptimizerConfig(learning_rate=8e-4, warmup=100),
+        steps=7_350,
+        seed=3,
+        sentiment_weight=2.0,
+        init_from="mlstm-1024-reviews",
+        evaluate_every=2_450,
+    )
+
+
 def openai_2017() -> RunConfig:
     """The run of [R17] that found the sentiment unit: one pass in one month on four Pascal GPUs.
 
@@ -280,6 +296,7 @@ RECIPES: Mapping[str, Callable[[], RunConfig]] = {
     "tiny": tiny,
     "reviews-512": reviews_512,
     "reviews-1024": reviews_1024,
+    "reviews-1024-second": reviews_1024_second,
     "openai-2017": openai_2017,
     "nvidia-2048": nvidia_2048,
     "nvidia-32k": nvidia_32k,

@@ -84,10 +84,14 @@ def running_score(text: bytes, weights: Mapping[bytes, float], label: float | No
         steps.append(gain)
     scores = np.cumsum(steps)
     lengths = np.diff(np.append(ends, len(text)))
-    target = np.repeat(scores, lengths)
-    if label is not None:
-        target = target + np.linspace(0, 1, len(text)) * _missing(scores[-1], label)
-    return np.clip(target, -12, 12).astype(np.float16)
+    return bent(np.repeat(scores, lengths), label)
+
+
+def bent(scores: np.ndarray, label: float | None) -> np.ndarray:
+    """A running score as the target of a text with this label, if it has one: float16 of the same length."""
+    if label is not None and len(scores):
+        scores = scores + np.linspace(0, 1, len(scores)) * _missing(float(scores[-1]), label)
+    return np.clip(scores, -12, 12).astype(np.float16)
 
 
 def _missing(score: float, label: float) -> float:
