@@ -188,11 +188,11 @@ def reviews_1024_second() -> RunConfig:
     return dataclasses.replace(
         reviews_1024(),
         optimizer=OptimizerConfig(learning_rate=8e-4, warmup=100),
-        steps=7_350,
+        steps=8_000,
         seed=3,
         sentiment_weight=2.0,
         init_from="mlstm-1024-reviews",
-        evaluate_every=2_450,
+        evaluate_every=2_000,
     )
 
 
