@@ -111,6 +111,12 @@ def run_evaluate(args: argparse.Namespace) -> None:
         print(f"best single unit {unit['unit']} (accuracy {unit['accuracy']:.2f})")
         accuracy = found["accuracy"]
     else:
+        known = [] if classifier.task == "regress" else classifier.classes_.tolist()
+        if not set(labels) <= set(known):
+            raise UsageError(
+                f"{args.task} has the labels {', '.join(sorted(set(labels)))}. Received: {args.model}, which answers "
+                f"with {', '.join(map(str, known)) or 'numbers'}. --fit measures a new probe on its features instead."
+            )
         answers = progress(classifier.iter_predict(texts), "texts")
         accuracy = 100 * sum(answer.label == label for answer, label in zip(answers, labels)) / len(labels)
     print(f"{args.model} on {args.task} {args.split}, {len(labels)} texts")

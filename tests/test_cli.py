@@ -14,8 +14,9 @@ import numpy as np
 import pytest
 
 import lbzoo
-from lbzoo import cli, commands
+from lbzoo import checkpoint, cli, commands
 from lbzoo.errors import UsageError
+from lbzoo.transfer.probe import Probe
 from tests.conftest import one_error
 
 REVIEWS = [
@@ -349,6 +350,16 @@ def test_evaluate_fits_a_probe_where_there_is_none(run, tiny_checkpoint, sst):
     assert status == 0 and "has no probe" in err
     assert out.splitlines()[-1].startswith("accuracy ")
     assert run("evaluate", "-m", tiny_checkpoint, "--task", "sst", "--data", sst, "--split", "dev")[0] == 2
+
+
+@pytest.mark.parametrize(
+    ("classes", "link", "answers"), [(["bad", "good"], "logistic", "bad, good"), ([], "identity", "numbers")]
+)
+def test_evaluate_refuses_a_checkpoint_that_answers_otherwise(run, tiny_model, sst, tmp_path, classes, link, answers):
+    probe = Probe(np.ones((1, tiny_model.config.units), np.float32), np.zeros(1, np.float32), classes, link=link)
+    checkpoint.save(tiny_model, tmp_path / "other", probe=probe)
+    status, out, err = run("evaluate", "--model", tmp_path / "other", "--task", "sst", "--data", sst)
+    assert status == 2 and out == "" and f"answers with {answers}. --fit" in one_error(err)
 
 
 def test_evaluate_without_the_data(run, probed, tmp_path):
