@@ -16,11 +16,12 @@ from lbzoo.models.bert import BertEncoder
 from lbzoo.models.config import BertConfig
 from lbzoo.text.vocabulary import Vocabulary
 from lbzoo.transfer.glue import TASKS
+from lbzoo.transfer.glue_files import read_split
 from tests.conftest import ROOT, seeded
 from tests.glue_folder import made_glue
 from tests.order_task import small_model
 from tests.small_vocabulary import small_vocabulary
-from training import finetune_glue, glue_runs, glue_summary
+from training import finetune_glue, glue_data, glue_runs, glue_summary
 
 
 @pytest.fixture(scope="module")
@@ -114,6 +115,16 @@ def test_a_row_of_a_table_is_printed_and_written(tune, model, tmp_path):
     head, _, row = out.splitlines()
     assert status == 0 and "dev, median" in head and row.startswith("| RTE | `small` | 24 | accuracy ")
     assert lines(tmp_path / "out" / "row.md")[-1] == row
+
+
+def test_a_reader_that_leaves_early_is_no_error(tune, model, monkeypatch):
+    def gone(results):
+        raise BrokenPipeError
+
+    monkeypatch.setattr(finetune_glue.glue_output, "show", gone)
+    monkeypatch.setattr("lbzoo.console.abandon_stdout", lambda: None)
+    status, found, out, err = tune("rte", model, "--seeds", 1)
+    assert status == 141 and found["runs"] and out == "" and "error" not in err
 
 
 def test_a_run_that_has_ended_is_not_run_again_and_a_lost_one_comes_to_the_same_end(
@@ -288,6 +299,18 @@ def test_a_missing_test_split_is_a_note(tune, model, tmp_path):
     assert str(tmp_path) not in json.dumps(found)
 
 
+@pytest.mark.parametrize("task", ["wnli", "mnli", "sst2", "stsb"])
+def test_classes_have_the_public_order(task, tmp_path):
+    train = read_split(TASKS[task], made_glue(tmp_path, task), "train")
+    kind = glue_runs.kind_of(train)
+    targets = kind.targets(list(train.labels))[0]
+    if task == "stsb":
+        assert not hasattr(kind, "classes") and targets.tolist() == train.labels
+    else:
+        assert kind.classes == list(TASKS[task].labels)
+        assert [kind.classes[target] for target in targets] == train.labels
+
+
 def test_the_hub_is_read_where_that_is_asked_for(monkeypatch):
     asked = []
 
@@ -295,9 +318,9 @@ def test_the_hub_is_read_where_that_is_asked_for(monkeypatch):
         asked.append(split)
         raise ConfigError("stop here")
 
-    monkeypatch.setattr(glue_runs, "read_hub_split", read)
+    monkeypatch.setattr(glue_data, "read_hub_split", read)
     with pytest.raises(ConfigError, match="stop here"):
-        glue_runs.read_data(TASKS["rte"], "hub")
+        glue_data.read_data(TASKS["rte"], "hub")
     assert asked == ["train"]
 
 

@@ -78,9 +78,15 @@ def main(
         options.error(f"--minutes is above 0. Received: {given.minutes:g}")
     if given.best and not given.export:
         options.error("--best says what --export FOLDER writes; give both")
+    return ended(name, lambda: run(given))
+
+
+def ended(name: str, run: Callable[[], int]) -> int:
+    """`run`, with a quiet TensorFlow; its exit status, or 141 where who read along has left, or 1 for an error that was
+    raised on purpose, told in one line."""
     try:
         console.import_tensorflow()
-        status = run(given)
+        status = run()
         sys.stdout.flush()
         return status
     except BrokenPipeError:  # who read along has seen enough

@@ -18,26 +18,23 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
-from lbzoo.console import import_tensorflow
-from lbzoo.errors import ConfigError, LbzooError
-from lbzoo.files import parse_json, replaced_file
-from lbzoo.loading import is_path
-from training.command import add_cluster_options, on_cluster
+from lbzoo.errors import ConfigError
+from lbzoo.files import parse_json
+from training import glue_output
+from training.command import add_cluster_options, ended, on_cluster
 
 if TYPE_CHECKING:
     from training.cluster import Cluster
 
 LAMB_FACTOR = 10  # google-research/albert, optimization.py: LAMB at 3e-4 to 5e-4 where AdamW has 3e-5 to 5e-5
-CONFIG, RESULTS, ROW = "config.json", "results.json", "row.md"
+CONFIG = "config.json"
 
 
 def options() -> argparse.ArgumentParser:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--model", required=True, help="name or folder of a checkpoint")
-    parser.add_argument("--task", required=True, help="cola, sst2, mrpc, stsb, qqp, mnli, qnli, rte or wnli")
-    parser.add_argument("--data", required=True, help="folder that holds CoLA, MRPC, ...; or hub (lbzoo[glue])")
-    parser.add_argument("--output", type=Path, required=True, help="folder of the results; go on in it where it exists")
+    glue_output.add_data_options(parser, "folder of the results; go on in it where it exists")
     parser.add_argument("--seeds", type=int, default=5, help="runs of each learning rate (default: 5)")
     parser.add_argument(
         "--learning-rates", nargs="+", type=float, help="several: dev chooses; default: the family's, times 10 for LAMB"
@@ -56,8 +53,6 @@ def options() -> argparse.ArgumentParser:
     parser.add_argument(
         "--patience", type=int, default=2, help="epochs without gain, with --early-stopping (default: 2)"
     )
-    parser.add_argument("--rows", type=int, help="train on so many rows, for a first look")
-    parser.add_argument("--no-submission", action="store_true", help="write no leaderboard files")
     add_cluster_options(parser)
     return parser
 
@@ -67,16 +62,13 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
     import lbzoo
     from lbzoo.transfer.finetuning import Settings
     from lbzoo.transfer.glue import find_task
-    from lbzoo.transfer.glue_metrics import majority_baseline
     from training import glue_summary
-    from training.glue_runs import Runs, read_data
+    from training.glue_data import read_data
+    from training.glue_runs import Runs
     from training.replicas import checksum
 
     task = find_task(given.task)
-    for name, least in (("seeds", 1), ("rows", 1)):
-        value = getattr(given, name)
-        if value is not None and value < least:
-            raise ConfigError(f"--{name} must be at least {least}. Received: {value}.")
+    glue_output.check_counts(given)
     names = ("epochs", "batch_size", "unfreeze", "patience", "dropout", "warmup", "clip_norm", "optimizer")
     settings = Settings(weight_decay=given.weight_decay, **{name: getattr(given, name) for name in names})
     data = read_data(task, given.data, given.rows, not given.no_submission)
@@ -86,7 +78,7 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
     runs = Runs(model, data, settings, given.early_stopping, reading, given.output, cluster)
     for note in (*data.notes, *(f"{n} rows of {split} were cut to what is read" for split, n in runs.cut.items() if n)):
         _tell(f"note: {note}", cluster)
-    fixed = {"model": _model_name(given.model), "weights": checksum(model.variables), "data": data.digest()}
+    fixed = {"model": glue_output.model_name(given.model), "weights": checksum(model.variables), "data": data.digest()}
     fixed.update(task=task.name, early_stopping=given.early_stopping, reading=reading, submission=bool(data.tests))
     fixed["settings"] = {name: getattr(runs.settings, name) for name in (*names, "weight_decay")}
     if cluster.chief:
@@ -94,66 +86,29 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
     cluster.barrier()
     usual = runs.settings.learning_rate * (LAMB_FACTOR if given.optimizer == "lamb" else 1)
     rates = sorted(set(given.learning_rates or [float(f"{usual:.3g}")]))
-    ended = []
+    done = []
     for rate in rates:
         for seed in range(1, given.seeds + 1):
-            ended.append(runs.run(rate, seed))
-            _tell(f"{task.name} rate {rate:g} seed {seed}: {_told(ended[-1])}", cluster)
-    chosen = glue_summary.best_rate(task, ended)
-    kept = [run for run in ended if run["rate"] == chosen]
-    baselines = {split.name: majority_baseline(task, split.labels) for split in data.dev}
-    weak = glue_summary.no_better_seeds(task, kept, baselines)
-    whole = [run["minutes"] for run in kept]
+            done.append(runs.run(rate, seed))
+            _tell(f"{task.name} rate {rate:g} seed {seed}: {glue_output.told(done[-1])}", cluster)
+    chosen = glue_summary.best_rate(task, done)
+    kept = [run for run in done if run["rate"] == chosen]
     results = {
         **fixed,
-        "folder": task.folder,
-        "lbzoo": lbzoo.__version__,
-        "command": command(given),
-        "train_rows": len(data.train.texts),
-        "dev_rows": {split.name: len(split.texts) for split in data.dev},
-        "notes": list(data.notes),
+        **glue_output.figures(data, kept),
+        "command": glue_output.command("finetune_glue", given, options()),
         "learning_rates": rates,
         "learning_rate": chosen,
-        "dev": glue_summary.summary(task, kept),
-        "majority_baseline": {name: dict(found.values) for name, found in baselines.items()},
-        "no_better_than_majority": weak,
-        "warnings": glue_summary.warnings_of(task, kept, weak),
-        "minutes": sorted(whole)[len(whole) // 2],
-        "runs": kept,
-        "other_rates": [run for run in ended if run["rate"] != chosen],
+        "other_rates": [run for run in done if run["rate"] != chosen],
     }
     if cluster.chief:
         best = glue_summary.best_run(task, kept)
         for split in data.tests if best is not None else ():
             file = split.task.submission[split.name]
             shutil.copyfile(runs.path(chosen, best["seed"]) / file, given.output / file)
-        _write(given.output / RESULTS, json.dumps(results, indent=1) + "\n")
-        _write(given.output / ROW, f"{glue_summary.MARKDOWN_HEAD}\n{glue_summary.markdown_row(results)}\n")
+        glue_output.write(given.output, results)
     cluster.barrier()  # nobody leaves while another one still needs it
     return results
-
-
-def command(given: argparse.Namespace) -> str:
-    """The command line that gives these results again, with words in place of this machine's folders."""
-    words, usual = ["python -m training.finetune_glue"], options()
-    for name, value in vars(given).items():
-        if name in ("strategy", "wait"):  # without them the same figures come out
-            continue
-        if name in ("data", "output"):
-            value = "hub" if value == "hub" else name.upper()
-        elif value == usual.get_default(name) or value is None:
-            continue
-        elif name == "model":
-            value = _model_name(value)
-        option = "--" + name.replace("_", "-")
-        values = value if isinstance(value, list) else [value]
-        words.append(option if value is True else " ".join([option, *(f"{each}" for each in values)]))
-    return " ".join(words)
-
-
-def _model_name(model: str) -> str:
-    folder = Path(model).expanduser()
-    return folder.resolve().name if is_path(model) and folder.is_dir() else model
 
 
 def _claim(folder: Path, config: dict[str, Any]) -> None:
@@ -161,7 +116,7 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / CONFIG
     if not path.exists():
-        _write(path, json.dumps(config, indent=1) + "\n")
+        glue_output.write_text(path, json.dumps(config, indent=1) + "\n")
         return
     kept = parse_json(path.read_bytes())
     other = [name for name in config if kept.get(name) != config[name]]
@@ -173,25 +128,9 @@ def _claim(folder: Path, config: dict[str, Any]) -> None:
         )
 
 
-def _write(path: Path, text: str) -> None:
-    with replaced_file(path) as aside:
-        aside.write_text(text, encoding="utf-8")
-
-
-def _told(run: dict[str, Any]) -> str:
-    if "error" in run:
-        return f"failed: {run['error']}"
-    told = [
-        f"{split} {metric} " + ("undefined" if value is None else f"{100 * value:.2f}")
-        for split, found in run["splits"].items()
-        for metric, value in found["values"].items()
-    ]
-    return f"{', '.join(told)} ({run['minutes']:.1f} min)"
-
-
 def _tell(line: str, cluster: Cluster) -> None:
     if cluster.chief:
-        print(line, file=sys.stderr, flush=True)
+        glue_output.tell(line)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
@@ -200,23 +139,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     76 where another worker was lost: start all again.
     """
     given = options().parse_args(arguments)
-    import_tensorflow()
-
-    from training.glue_summary import MARKDOWN_HEAD, markdown_row
 
     def run(cluster: Cluster) -> int:
         results = measure(given, cluster)
-        for line in results["warnings"]:
-            _tell(f"WARNING: {line}", cluster)
         if cluster.chief:
-            print(f"{MARKDOWN_HEAD}\n{markdown_row(results)}")
+            return glue_output.show(results)
         return int(all("error" in run for run in results["runs"]))
 
-    try:
-        return on_cluster("finetune_glue", given, run)
-    except (LbzooError, OSError) as error:
-        print(f"finetune_glue: error: {error}", file=sys.stderr)
-        return 1
+    return ended("finetune_glue", lambda: on_cluster("finetune_glue", given, run))
 
 
 if __name__ == "__main__":

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Protocol
+from typing import Any, Optional, Protocol
 
 import numpy as np
 
@@ -30,14 +30,17 @@ class Task(Protocol):
 class Classify:
     """One of the labels that were given, two or more.
 
+    Args:
+        classes: the labels in another order than the sorted one.
+
     Raises:
-        ConfigError: one class only, a `class_weight` that cannot be honoured.
+        ConfigError: one class only, labels beyond `classes`, a `class_weight` that cannot be honoured.
     """
 
     read_labels = staticmethod(label_list)
 
-    def __init__(self, given: LabelledTexts, class_weight: Any) -> None:
-        self.classes: list[Label] = encode_labels(given.labels)[0]
+    def __init__(self, given: LabelledTexts, class_weight: Any, classes: Optional[Sequence[Label]] = None) -> None:
+        self.classes: list[Label] = encode_labels(given.labels, classes)[0]
         if len(self.classes) < 2:
             raise ConfigError(f"a classifier needs labels of two classes or more. Received: only {self.classes[0]!r}.")
         self.factors = class_weights(class_weight, self.classes, given)
