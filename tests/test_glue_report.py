@@ -49,6 +49,17 @@ def test_the_table_has_a_row_for_a_metric_and_a_column_for_a_model():
     assert len(rows) == 5 and rows[4].startswith("On dev, in percent")
 
 
+def test_a_model_as_it_was_used_has_a_column_of_its_own(tmp_path):
+    plain = {"learning_rates": [], "learning_rate": None, "train_rows": 2490}
+    used = [RTE, other(system="frozen", **plain), other(system="tfidf", model=None, **plain)]
+    put(tmp_path, *used)
+    assert read_results(tmp_path / "training" / "glue_results") == used
+    rows = table(used).splitlines()
+    head = "| task | metric | majority | TF-IDF, linear | `some-bert` | `some-bert`, frozen, linear |"
+    assert rows[0] == f"{head} BERT-base, published, test |"
+    assert rows[2].count("61.0 (59.0 to 64.2)<br>3 seeds") == 3 and " a<br>" not in rows[2]
+
+
 def test_a_model_without_a_result_and_a_metric_without_a_value_are_shown_as_such():
     none = {"median": None, "lowest": None, "highest": None, "values": [None] * 3}
     cola = other(
@@ -92,7 +103,7 @@ def test_the_command_writes_the_table_and_check_finds_an_old_one(tmp_path, capsy
     "results, message",
     [
         ([other(train_rows=200)], "trained on 200 of 2490 rows"),
-        ([RTE, RTE], "1.json: there is another result of some-bert on rte"),
+        ([RTE, RTE], "1.json: there is another result of `some-bert` on rte"),
     ],
 )
 def test_what_is_no_result_of_its_own_is_refused(results, message, tmp_path, capsys):

@@ -1,7 +1,8 @@
 """README's GLUE table from the results in the repository: `python -m training.glue_report [--check]`.
 
-`training/glue_results/*.json` are `results.json` of `training.finetune_glue`, one of each task and model. Their figures
-are of dev; those of the BERT paper are of the leaderboard's test splits and have a column of their own.
+`training/glue_results/*.json` are `results.json` of `training.finetune_glue` and `training.glue_linear`, one of each
+task and of each model as it was used. Their figures are of dev; those of the BERT paper are of the leaderboard's test
+splits and have a column of their own.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from typing import Any, Optional
 from lbzoo.files import parse_json
 from lbzoo.transfer.glue import TASKS, Task
 from lbzoo.transfer.glue_metrics import NAMES
-from training.glue_summary import figure
+from training.glue_summary import figure, title
 
 ROOT = Path(__file__).resolve().parent.parent
 START, END = "<!-- glue: start (python -m training.glue_report) -->", "<!-- glue: end -->"
@@ -42,12 +43,12 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """All results, by file name.
 
     Raises:
-        ValueError: one of a part of the training rows, or two of the same task and model.
+        ValueError: one of a part of the training rows, or two of the same task, model and use of it.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
         result = parse_json(path.read_bytes())
-        key, rows = (result["task"], result["model"]), TASKS[result["task"]].rows["train"]
+        key, rows = (result["task"], title(result)), TASKS[result["task"]].rows["train"]
         if key in found:
             raise ValueError(f"{path.name}: there is another result of {key[1]} on {key[0]}. Keep one.")
         if result["train_rows"] != rows:
@@ -57,12 +58,12 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
-    """The Markdown table: a row for each task and metric, a column for each model; empty where there is no result."""
+    """The Markdown table: a row for each task and metric, a column for each model as it was used; empty for none."""
     if not results:
         return ""
-    models = sorted({result["model"] for result in results})
-    by_key = {(result["task"], result["model"]): result for result in results}
-    head = ["task", "metric", "majority", *(f"`{model}`" for model in models), "BERT-base, published, test"]
+    models = sorted({title(result) for result in results})
+    by_key = {(result["task"], title(result)): result for result in results}
+    head = ["task", "metric", "majority", *models, "BERT-base, published, test"]
     rows = [head, ["---"] * len(head)]
     for task in TASKS.values():
         there = [by_key[task.name, model] for model in models if (task.name, model) in by_key]

@@ -18,6 +18,7 @@ MARKDOWN_HEAD = (
     "| task | model | train rows | dev, median (lowest to highest) | majority | seeds | rate | minutes a run |\n"
     "| --- | --- | --- | --- | --- | --- | --- | --- |"
 )
+SYSTEMS = {"finetuned": "`{model}`", "frozen": "`{model}`, frozen, linear", "tfidf": "TF-IDF, linear"}
 WNLI = (
     "WNLI is not held to its majority baseline: 65 of its 71 dev rows have a sentence of train, and the train row that "
     "is most like them has the other answer in 65, so that what is learnt there misleads. The BERT paper leaves it out."
@@ -117,8 +118,20 @@ def figure(found: dict[str, Any]) -> str:
     return f"{middle} ({spread})"
 
 
+def title(result: dict[str, Any]) -> str:
+    """Of its row or column: the checkpoint, and what was done with it where that is no fine-tuning."""
+    return SYSTEMS[result.get("system", "finetuned")].format(model=result["model"])
+
+
+def rate(result: dict[str, Any]) -> str:
+    """The learning rate in words, "-" where there is none."""
+    if result["learning_rate"] is None:
+        return "-"
+    return f"{result['learning_rate']:g}" + (", chosen on dev" if len(result["learning_rates"]) > 1 else "")
+
+
 def markdown_row(result: dict[str, Any]) -> str:
-    """Of a result as `finetune_glue` writes it, under `MARKDOWN_HEAD`."""
+    """Of a result as `finetune_glue` and `glue_linear` write it, under `MARKDOWN_HEAD`."""
     figures = [
         f"{NAMES[metric]} {figure(found)}" + (f" on {split}" if split != "dev" else "")
         for split, metrics in result["dev"].items()
@@ -132,12 +145,12 @@ def markdown_row(result: dict[str, Any]) -> str:
     seeds = str(len(result["runs"])) + (", epoch chosen on dev" if result["early_stopping"] else "")
     cells = (
         result["folder"],
-        f"`{result['model']}`",
+        title(result),
         str(result["train_rows"]),
         "<br>".join(figures),
         " / ".join(majority),
         seeds,
-        f"{result['learning_rate']:g}" + (", chosen on dev" if len(result["learning_rates"]) > 1 else ""),
+        rate(result),
         f"{result['minutes']:.1f}",
     )
     return "| " + " | ".join(cells) + " |"
