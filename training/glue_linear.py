@@ -43,7 +43,7 @@ from training.glue_data import Data, read_data
 TFIDF = "tfidf"
 FOLDS, MAX_ITER = 5, 1000
 C_OF_FEATURES = tuple(10.0**power for power in range(-6, 1))  # inverse penalties; of a ridge, its alpha is 1 / C
-C_OF_TFIDF = tuple(10.0**power for power in range(-2, 4))
+C_OF_TFIDF = tuple(10.0**power for power in range(-2, 3))
 
 
 class TfidfOfTexts(TransformerMixin, BaseEstimator):
