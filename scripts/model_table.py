@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-import argparse
 import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))  # the checkout's lbzoo, installed or not
+sys.path.insert(0, str(ROOT))  # the checkout's, installed or not
 
 from lbzoo.manifest import Entry, read_manifest  # noqa: E402
 from lbzoo.registry import megabytes  # noqa: E402
+from training import readme_table  # noqa: E402
 
-START, END = "<!-- models: start (python scripts/model_table.py) -->", "<!-- models: end -->"
+COMMAND = "python scripts/model_table.py"
+START, END = f"<!-- models: start ({COMMAND}) -->", "<!-- models: end -->"
 HEAD = ("name", "model", "size", "licence", "measured here", "published", "status")
 
 
@@ -23,12 +24,8 @@ def model_table(entries: tuple[Entry, ...]) -> str:
 
 
 def with_table(readme: str, entries: tuple[Entry, ...]) -> str:
-    """README's text with the region between the markers replaced; ValueError where a marker is missing or repeated."""
-    if readme.count(START) != 1 or readme.count(END) != 1:
-        raise ValueError(f"README.md must hold each of these lines once: {START} and {END}")
-    before, rest = readme.split(START)
-    _, after = rest.split(END)
-    return f"{before}{START}\n{model_table(entries)}\n{END}{after}"
+    """README's text with the table of these entries; ValueError where a marker is missing or repeated."""
+    return readme_table.between(readme, START, END, model_table(entries))
 
 
 def _row(entry: Entry) -> tuple[str, ...]:
@@ -50,18 +47,11 @@ def _figures(entry: Entry, source: str) -> str:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 where the table is out of date")
-    options = parser.parse_args(arguments)
-    readme = ROOT / "README.md"
-    old = readme.read_text(encoding="utf-8")
-    new = with_table(old, read_manifest(ROOT / "checkpoints_manifest.json"))
-    if options.check:
-        if old != new:
-            print("README.md: the model table is out of date; run: python scripts/model_table.py", file=sys.stderr)
-        return int(old != new)
-    readme.write_text(new, encoding="utf-8")
-    return 0
+    """The command line; exit status 1 where --check finds the table out of date."""
+    entries = read_manifest(ROOT / "checkpoints_manifest.json")
+    return readme_table.main(
+        arguments, ROOT / "README.md", ("model", COMMAND), __doc__, lambda text: with_table(text, entries)
+    )
 
 
 if __name__ == "__main__":

@@ -85,7 +85,7 @@ def test_wnli_is_not_marked_and_has_no_published_figure():
 def test_without_results_nothing_stands_between_the_markers(tmp_path):
     assert table([]) == ""
     assert with_table(f"a\n{START}\nold\n{END}\nb", []) == f"a\n{START}\n{END}\nb"
-    for broken in ("", START, END, START + END + START):
+    for broken in ("", START, END, END + START, START + END + START):
         with pytest.raises(ValueError, match="each of these lines once"):
             with_table(broken, [])
 

@@ -7,7 +7,6 @@ splits and have a column of their own.
 
 from __future__ import annotations
 
-import argparse
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -16,10 +15,12 @@ from typing import Any, Optional
 from lbzoo.files import parse_json
 from lbzoo.transfer.glue import TASKS, Task
 from lbzoo.transfer.glue_metrics import NAMES
+from training import readme_table
 from training.glue_summary import figure, title
 
 ROOT = Path(__file__).resolve().parent.parent
-START, END = "<!-- glue: start (python -m training.glue_report) -->", "<!-- glue: end -->"
+COMMAND = "python -m training.glue_report"
+START, END = f"<!-- glue: start ({COMMAND}) -->", "<!-- glue: end -->"
 # BERT-base, Devlin et al. 2019, table 1: (task, split of dev that stands for it, metric) -> percent on the test split
 PUBLISHED: Mapping[tuple[str, str, str], float] = {
     ("cola", "dev", "matthews"): 52.1,
@@ -84,13 +85,8 @@ def table(results: Sequence[dict[str, Any]]) -> str:
 
 
 def with_table(readme: str, results: Sequence[dict[str, Any]]) -> str:
-    """README's text with what stands between the markers replaced; ValueError where a marker is missing or repeated."""
-    if readme.count(START) != 1 or readme.count(END) != 1:
-        raise ValueError(f"README.md must hold each of these lines once: {START} and {END}")
-    before, rest = readme.split(START)
-    _, after = rest.split(END)
-    made = table(results)
-    return f"{before}{START}\n{made}{chr(10) if made else ''}{END}{after}"
+    """README's text with the table of these results; ValueError where a marker is missing or repeated."""
+    return readme_table.between(readme, START, END, table(results))
 
 
 def _cell(result: Optional[dict[str, Any]], task: Task, split: str, metric: str) -> str:
@@ -108,22 +104,13 @@ def _cell(result: Optional[dict[str, Any]], task: Task, split: str, metric: str)
 
 def main(arguments: Optional[Sequence[str]] = None, root: Path = ROOT) -> int:
     """The command line; exit status 1 where --check finds the table out of date, or the results make no table."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--check", action="store_true", help="change nothing, exit 1 where the table is out of date")
-    options = parser.parse_args(arguments)
-    readme = root / "README.md"
-    old = readme.read_text(encoding="utf-8")
-    try:
-        new = with_table(old, read_results(root / "training" / "glue_results"))
-    except (ValueError, KeyError) as error:
-        print(f"glue_report: error: {error}", file=sys.stderr)
-        return 1
-    if options.check:
-        if old != new:
-            print("README.md: the GLUE table is out of date; run: python -m training.glue_report", file=sys.stderr)
-        return int(old != new)
-    readme.write_text(new, encoding="utf-8")
-    return 0
+    return readme_table.main(
+        arguments,
+        root / "README.md",
+        ("GLUE", COMMAND),
+        __doc__,
+        lambda text: with_table(text, read_results(root / "training" / "glue_results")),
+    )
 
 
 if __name__ == "__main__":
