@@ -96,7 +96,8 @@ def test_the_command_writes_the_table_and_check_finds_an_old_one(tmp_path, capsy
     assert "out of date; run: python -m training.glue_report" in capsys.readouterr().err
     assert glue_report.main([], root) == 0 and glue_report.main(["--check"], root) == 0
     text = (root / "README.md").read_text()
-    assert text.startswith(f"before\n{START}\n| task |") and text.endswith(f"\n{END}\nafter\n") and "\nold\n" not in text
+    assert text.startswith(f"before\n{START}\n| task |") and text.endswith(f"\n{END}\nafter\n")
+    assert "\nold\n" not in text
 
 
 @pytest.mark.parametrize(
