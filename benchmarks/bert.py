@@ -70,13 +70,13 @@ def blocks_of(items: Sequence[Any]) -> list[Sequence[Any]]:
     return [items[start::BLOCKS] for start in range(min(BLOCKS, len(items)))]
 
 
-def features(weights: Path, data: Path, count: Optional[int]) -> None:
+def features(weights: Path, data: Path, count: Optional[int], tasks: Sequence[str]) -> None:
     """Print the feature ratios."""
     from benchmarks.torch_bert import fastest_features
 
     model = lbzoo.load(weights)
     extractor, tokenizer = lbzoo.FeatureExtractor(model, pool="mean"), WordPiece.reading(model.text, model.vocabulary)
-    for task in SETS:
+    for task in tasks:
         texts = spread(data, task, count)
         blocks = blocks_of(texts)
         extractor.transform(blocks[0][:16])
@@ -102,11 +102,11 @@ def padded_tokens(lengths: np.ndarray) -> int:
     return sum(len(index) * int(lengths[index].max()) for index in token_batches(lengths, 128))
 
 
-def bfloat16(weights: Path, data: Path, count: Optional[int]) -> None:
+def bfloat16(weights: Path, data: Path, count: Optional[int], tasks: Sequence[str]) -> None:
     """Print what bfloat16 gains, and how little it changes."""
     model = lbzoo.load(weights)
     extractors = {dtype: lbzoo.FeatureExtractor(model, pool="mean", dtype=dtype) for dtype in ("float32", "bfloat16")}
-    for task in SETS:
+    for task in tasks:
         texts = spread(data, task, count)
         for extractor in extractors.values():
             extractor.transform(texts[:16])
@@ -244,6 +244,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     """The command line."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--part", choices=PARTS, action="append", help="may be repeated; default: all")
+    parser.add_argument("--set", choices=SETS, action="append", help="of features and bfloat16; default: both")
     parser.add_argument("--texts", type=int, help="of each set; default: 2,000, and for tokenize all")
     parser.add_argument("--recipe", default="bert-mini-reviews", help="of training.pretrain_bert, for lamb")
     parser.add_argument("--repeats", type=int, default=9, help="timed steps of lamb")
@@ -259,9 +260,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         if absent:
             print(f"{part}: skipped, {absent}")
         elif part == "features":
-            features(weights, Path(options.data), count or 2000)
+            features(weights, Path(options.data), count or 2000, options.set or list(SETS))
         elif part == "bfloat16":
-            bfloat16(weights, Path(options.data), count or 2000)
+            bfloat16(weights, Path(options.data), count or 2000, options.set or list(SETS))
         elif part == "lamb":
             lamb(recipe(options.recipe), options.repeats)
         else:

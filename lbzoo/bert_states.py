@@ -1,12 +1,13 @@
 """Texts through a BERT, one vector a text out: the reader that `states` gives for this architecture.
 
-Weights are fused and cast once. A window of texts is sorted by length and runs in batches of about equally many
-tokens, so that little is padded and attention's scores stay small, whatever the lengths.
+Weights are fused and cast once. A window of texts is sorted by length and runs in batches that are small in tokens and
+in padding, whatever the lengths; several run at a time.
 """
 
 from __future__ import annotations
 
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Iterable, Iterator, Optional, Sequence
 
 import numpy as np
@@ -17,7 +18,9 @@ from lbzoo.text.batching import windows
 from lbzoo.text.encoding import Encoded
 from lbzoo.text.pairs import Input, as_inputs, word_pieces
 
-TOKENS = 4096  # of one call, padding included
+TOKENS = 2048  # of one call, padding included
+PADDING = 64  # of them at most; less would make so many calls more that they cost as much
+CALLS = 3  # at a time: while one waits for its slowest thread, the others go on
 
 _WINDOW_BYTES = 8 << 20  # of texts that are sorted together
 
@@ -116,9 +119,14 @@ class BertReader:
     def read(self, encoded: Encoded, batch_size: int = 128) -> np.ndarray:
         """Pooled vectors of tokens, float32 [rows, units]."""
         out = np.empty((len(encoded.lengths), self.units), np.float32)
-        for index in token_batches(encoded.lengths, batch_size):
+
+        def fill(index: np.ndarray) -> None:
             ids, segments, mask = encoded.dense(index)
             out[index] = self.step(ids, segments, mask.sum(axis=1, dtype=np.int32))
+
+        with ThreadPoolExecutor(CALLS) as calls:
+            for _ in calls.map(fill, token_batches(encoded.lengths, batch_size)):
+                pass
         return out
 
 
@@ -134,13 +142,17 @@ def tokens_of(tokenizer: Any, config: Any, inputs: Sequence[Input], max_length: 
 
 
 def token_batches(lengths: np.ndarray, batch_size: int, tokens: int = TOKENS) -> Iterator[np.ndarray]:
-    """Index arrays, longest rows first, of at most `batch_size` rows and about `tokens` tokens with their padding."""
-    order = np.argsort(-np.asarray(lengths, np.int64), kind="stable")
-    start = 0
+    """Index arrays, longest rows first, of at most `batch_size` rows and about `tokens` tokens with their padding, of
+    which there are at most `PADDING`."""
+    lengths = np.asarray(lengths, np.int64)
+    order, start = np.argsort(-lengths, kind="stable"), 0
     while start < len(order):
-        stop = start + min(max(tokens // int(lengths[order[start]]), 1), batch_size)
-        yield order[start:stop]
-        start = stop
+        longest = int(lengths[order[start]])
+        part = order[start : start + min(max(tokens // longest, 1), batch_size)]
+        padding = np.cumsum(longest - lengths[part])
+        part = part[: np.searchsorted(padding, PADDING, side="right")]
+        yield part
+        start += len(part)
 
 
 def _compile(weights: BertWeights, pool: str, layers: int) -> Any:

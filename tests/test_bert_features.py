@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sklearn.base import clone
 
 import lbzoo
-from lbzoo.bert_states import token_batches
+from lbzoo.bert_states import PADDING, token_batches
 from lbzoo.errors import ConfigError, TextError
 from lbzoo.models.bert import BertEncoder, BertForPreTraining
 from lbzoo.models.config import BertConfig
@@ -191,12 +191,25 @@ def test_a_probe_on_its_features_is_saved_with_it(tmp_path):
 
 
 @given(st.lists(st.integers(1, 512), max_size=60), st.integers(1, 16))
-def test_batches_cover_every_row_once_and_hold_about_as_many_tokens(lengths, batch_size):
+def test_batches_cover_every_row_once_and_hold_few_tokens_and_little_padding(lengths, batch_size):
     lengths = np.array(lengths, np.int64)
     parts = list(token_batches(lengths, batch_size, 600))
     assert sorted(np.concatenate([*parts, np.zeros(0, int)]).tolist()) == list(range(len(lengths)))
     for part in parts:
         assert len(part) <= batch_size and (len(part) == 1 or len(part) * lengths[part].max() <= 600)
+        assert (lengths[part].max() - lengths[part]).sum() <= PADDING
+
+
+def test_of_many_batches_each_text_gets_its_own_vector_and_an_error_in_one_is_raised(model, monkeypatch):
+    reader = lbzoo.states.PreparedModel(model).reader()
+    texts = [" ".join(WORDS[row % 6] for row in range(count)) for count in range(1, 10)]
+    whole = np.concatenate(list(reader.iter_read(texts)))
+    monkeypatch.setattr("lbzoo.bert_states.PADDING", 0)
+    np.testing.assert_allclose(np.concatenate(list(reader.iter_read(texts, 1))), whole, atol=1e-5)
+    step = reader.step
+    reader.step = lambda ids, *rest: step(ids, *rest) if ids.shape[1] != 5 else 1 / 0
+    with pytest.raises(ZeroDivisionError):
+        list(reader.iter_read(texts, 1))
 
 
 def test_the_command_takes_pool_and_layer(model, tmp_path, run):

@@ -1,7 +1,7 @@
 """The algebra of BERT (Devlin et al. 2019) as functions of tensors: no variables, no files, no text.
 
 x = LN(token + position + segment)
-q, k, v = split((x Wqkv + bqkv), 3);  a = softmax(q k' / sqrt(d) + mask) v
+q, k, v = split((x Wqkv + bqkv), 3);  a = softmax((q / sqrt(d)) k' + mask) v
 x = LN(x + (a Wo + bo));  x = LN(x + (act(x Wi + bi) Wf + bf))
 
 Weights come as a mapping by the names of `BertConfig.shapes`, read by `fused` into what the products take. Tokens run
@@ -32,11 +32,9 @@ _ACTIVATIONS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
 def fused(weights: Mapping[str, Any], config: BertConfig, dtype: tf.DType = tf.float32) -> dict[str, tf.Tensor]:
     """Weights by name, as the products take them: kernels and biases in `dtype`, query, key and value side by side.
 
-    The scale of the attention, 1 / sqrt(d), is in the query's columns. Inference does this once, training in each step
-    (the gradient goes through it).
+    Inference does this once, training in each step (the gradient goes through it).
     """
     ready = {}
-    scale = (config.hidden_size // config.num_attention_heads) ** -0.5
     for name in config.shapes():
         prefix, _, part = name.rpartition("/")
         if prefix.endswith(("attention/key", "attention/value")):
@@ -45,7 +43,7 @@ def fused(weights: Mapping[str, Any], config: BertConfig, dtype: tf.DType = tf.f
         if prefix.endswith("attention/query"):
             place = prefix[: -len("query")]
             key, v = (tf.convert_to_tensor(weights[f"{place}{other}/{part}"]) for other in ("key", "value"))
-            name, value = f"{place}qkv/{part}", tf.concat([value * scale, key, v], axis=-1)
+            name, value = f"{place}qkv/{part}", tf.concat([value, key, v], axis=-1)
         ready[name] = tf.cast(value, dtype) if f"{prefix}/kernel" in weights else value
     return ready
 
@@ -201,11 +199,12 @@ def attend(
     qkv = tf.reshape(dense(w, f"{name}/qkv", x), [*shape, 3, heads, config.hidden_size // heads])
     # [batch, heads, time, width] each; along the first axis they are taken apart without a copy
     query, key, value = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))
-    scores = tf.matmul(query, key, transpose_b=True)
+    # in this order TensorFlow makes one operation of it where the mask has the dtype of the products
+    scores = tf.matmul(query * (config.hidden_size // heads) ** -0.5, key, transpose_b=True)
     weights = tf.nn.softmax(_float32(scores) if bias is None else tf.cast(scores, bias.dtype) + bias)
     weights = drop(tf.cast(weights, value.dtype), config.attention_probs_dropout_prob)
     mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
-    return tf.reshape(mixed, [-1, config.hidden_size])
+    return tf.reshape(mixed, tf.shape(x))  # so that TensorFlow knows: the product that follows may add x at once
 
 
 def dense(w: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
