@@ -29,8 +29,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--model", default="mlstm-512-reviews", help="an mLSTM or a BERT")
     given = parser.parse_args(arguments)
 
-    with open(given.file, encoding="utf-8", newline="") as file:
+    with open(given.file, encoding="utf-8-sig", newline="") as file:  # a spreadsheet may begin it with a mark
         rows = list(csv.DictReader(file))
+    if not rows or not {"text", "label"} <= set(rows[0]):
+        parser.error(
+            f"{given.file} needs rows and the columns text, label. Received: {list(rows[0]) if rows else rows}"
+        )
     texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
 
     regression = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))

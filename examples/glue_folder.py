@@ -31,6 +31,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
     task = find_task(given.task)
     train, dev, test = (read_split(task, given.folder, split) for split in ("train", "dev", "test"))
+    given.output.mkdir(parents=True, exist_ok=True)
     classifier = lbzoo.TextClassifier(
         given.model,
         task="regress" if task.regression else "classify",

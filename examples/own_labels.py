@@ -28,8 +28,12 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--output", type=Path, default=Path("my-model"))
     given = parser.parse_args(arguments)
 
-    with open(given.file, encoding="utf-8", newline="") as file:
+    with open(given.file, encoding="utf-8-sig", newline="") as file:  # a spreadsheet may begin it with a mark
         rows = list(csv.DictReader(file))
+    if not rows or not {"text", "label"} <= set(rows[0]):
+        parser.error(
+            f"{given.file} needs rows and the columns text, label. Received: {list(rows[0]) if rows else rows}"
+        )
     texts, labels = [row["text"] for row in rows], [row["label"] for row in rows]
     train_texts, test_texts, train_labels, test_labels = train_test_split(
         texts, labels, test_size=0.25, stratify=labels, random_state=0

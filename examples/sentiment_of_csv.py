@@ -24,8 +24,11 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--output", type=Path, default=Path("with-sentiment.csv"))
     given = parser.parse_args(arguments)
 
-    with open(given.file, encoding="utf-8", newline="") as file:
+    with open(given.file, encoding="utf-8-sig", newline="") as file:  # a spreadsheet may begin it with a mark
         rows = list(csv.DictReader(file))
+    if not rows or given.column not in rows[0]:
+        told = list(rows[0]) if rows else rows
+        parser.error(f"{given.file} needs rows and the column {given.column} (--column). Received: {told}")
     texts = [row[given.column] for row in rows]
 
     classifier = lbzoo.SentimentClassifier()  # the checkpoint that ships in the package

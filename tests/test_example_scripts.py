@@ -63,9 +63,29 @@ def test_features_in_a_pipeline(example):
 
 
 def test_a_glue_folder(example, tmp_path):
-    out = example("glue_folder", "--epochs", 1)
+    out = example("glue_folder", "--epochs", 1, "--output", "answers")
     assert re.search(r"^RTE dev accuracy: [\d.]+, always the commonest label: 0.5$", out, re.M)
-    assert out.splitlines()[-1] == "RTE.tsv" and len((tmp_path / "RTE.tsv").read_text().splitlines()) == 5
+    assert Path(out.splitlines()[-1]) == Path("answers", "RTE.tsv")
+    assert len((tmp_path / "answers" / "RTE.tsv").read_text().splitlines()) == 5
+
+
+@pytest.mark.parametrize("name", ["sentiment_of_csv", "own_labels", "features_in_a_pipeline"])
+@pytest.mark.parametrize(
+    "text, found", [("", "[]"), ("text,label\n", "[]"), ("body,label\nA lamp.,x\n", "['body', 'label']")]
+)
+def test_a_csv_file_without_what_is_needed_is_told(example, name, text, found, tmp_path, capsys):
+    (tmp_path / "given.csv").write_text(text)
+    with pytest.raises(SystemExit, match="2"):
+        example(name, "given.csv")
+    assert re.search(
+        rf"error: given.csv needs rows and the columns? text.* Received: {re.escape(found)}", capsys.readouterr().err
+    )
+
+
+def test_a_csv_file_as_spreadsheets_write_it(example, tmp_path):
+    (tmp_path / "given.csv").write_text("text\nA nice lamp.\n", encoding="utf-8-sig")
+    example("sentiment_of_csv", "given.csv")
+    assert read_rows(tmp_path / "with-sentiment.csv")[0]["text"] == "A nice lamp."
 
 
 def test_the_made_up_glue_folder_has_the_official_layout():
