@@ -152,6 +152,17 @@ def test_options_that_make_no_run_are_one_error(measure, more, message):
     assert message in err and err.splitlines()[-1].startswith("glue_linear: error: ")
 
 
+def test_an_output_that_cannot_be_used_is_refused_before_any_work(measure, tmp_path, monkeypatch):
+    monkeypatch.setattr(glue_linear, "Inputs", None)
+    (tmp_path / "out").write_text("")
+    assert measure("tfidf", "rte")[0] == 1
+    (tmp_path / "out").unlink()
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "config.json").write_text("{}")
+    status, found, _, err = measure("tfidf", "rte")
+    assert status == 1 and found is None and "has the runs of training.finetune_glue" in err
+
+
 def test_a_model_no_better_than_the_commonest_label_is_told(measure, monkeypatch):
     constant = DummyClassifier(strategy="constant", constant="entailment")
     monkeypatch.setattr(

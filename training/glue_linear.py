@@ -19,6 +19,7 @@ import time
 import warnings
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any, Optional
 
 import numpy as np
@@ -38,6 +39,7 @@ from lbzoo.transfer.glue_files import write_submission
 from lbzoo.transfer.glue_metrics import score
 from training import glue_output, glue_summary
 from training.command import ended
+from training.finetune_glue import CONFIG
 from training.glue_data import Data, read_data
 
 TFIDF = "tfidf"
@@ -94,7 +96,8 @@ class Inputs:
             first, scale = TfidfOfTexts(), C_OF_TFIDF
         else:
             extractor = lbzoo.FeatureExtractor(features)
-            dtype = np.float64 if data.task.regression else np.float32  # of a ridge, the normal equations
+            # a ridge solves normal equations, which lose twice the digits
+            dtype = np.float64 if data.task.regression else np.float32
             self.rows = {
                 split.name: joined([extractor.transform(column) for column in columns(split.texts)]).astype(dtype)
                 for split in splits
@@ -167,7 +170,8 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     data = read_data(task, given.data, given.rows, not given.no_submission)
     for note in data.notes:
         glue_output.tell(f"note: {note}")
-    _folds(data.train)  # before features are read
+    _folds(data.train)  # raises before features are read
+    _claim(given.output)
     inputs, runs, answers = Inputs(given.features, data), [], {}
     for seed in range(1, given.seeds + 1):
         told, answers[seed] = run(inputs, data, seed)
@@ -187,11 +191,17 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
         "other_rates": [],
     }
     best = glue_summary.best_run(task, runs)
-    given.output.mkdir(parents=True, exist_ok=True)
     for split in data.tests:
         write_submission(split.task, split, answers[best["seed"]][split.name], given.output)
     glue_output.write(given.output, results)
     return results
+
+
+def _claim(folder: Path) -> None:
+    """Make the folder of the results; ConfigError for one of fine-tuning, whose results have the same names."""
+    if (folder / CONFIG).exists():
+        raise ConfigError(f"{str(folder)!r} has the runs of training.finetune_glue. Give --output another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> int:
