@@ -6,7 +6,9 @@ import numpy as np
 import pytest
 
 import lbzoo
-from lbzoo.errors import CheckpointError
+from lbzoo import checkpoint
+from lbzoo.errors import CheckpointError, ConfigError
+from tests.order_bert import small_bert
 from training import earlier_self, prepare_sentiment, teacher
 from training.sources import Document
 
@@ -34,6 +36,12 @@ def test_a_checkpoint_without_a_probe_cannot_teach(tmp_path):
     model.save_pretrained(tmp_path / "bare")
     with pytest.raises(CheckpointError):
         earlier_self.running_scores(str(tmp_path / "bare"), [b"x"])
+
+
+def test_a_bert_cannot_teach_bytes(tmp_path):
+    folder = str(checkpoint.save(small_bert(), tmp_path / "bert"))
+    with pytest.raises(ConfigError, match="an mLSTM is needed to score every byte. Received: .*, a Bert"):
+        earlier_self.running_scores(folder, [b"x"])
 
 
 def test_the_earlier_self_teaches_in_place_of_the_bag_and_beside_it_where_there_is_no_label():

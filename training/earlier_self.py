@@ -13,7 +13,9 @@ import tensorflow as tf
 from tqdm import tqdm
 
 from lbzoo import _keras  # noqa: F401  chooses the Keras that the rest stands on
+from lbzoo.errors import ConfigError
 from lbzoo.loading import load_with_folder
+from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.text.batching import batches, chunks
 from lbzoo.text.bytes import pack
 from lbzoo.transfer import probe_file
@@ -31,10 +33,12 @@ def running_scores(model: str, texts: Sequence[bytes], precision: str = "mixed_b
         precision: Keras policy name for the products.
 
     Raises:
-        ConfigError: the checkpoint's probe is of another kind.
+        ConfigError: the checkpoint is no mLSTM, or its probe is of another kind.
         CheckpointError: it has none.
     """
     network, folder = load_with_folder(model)
+    if not isinstance(network, MLSTMLanguageModel):
+        raise ConfigError(f"an mLSTM is needed to score every byte. Received: {model!r}, a {type(network).__name__}.")
     network = network.folded().in_precision(precision)
     read_out = SentimentReadOut(network.config.units)
     read_out.start_from(probe_file.load(folder))
