@@ -3,7 +3,8 @@
 A BERT with a head, fitted on its frozen features, is written as Hugging Face's files, and both fine-tune it from there,
 on the same rows and with the same hyperparameters (AdamW without decay of layer norms and biases, linear warm-up and
 decay, gradients clipped), float32, a few seeds each. What differs is chance, in dropout and in the order of the rows,
-and how a head of two classes is written: one output here, two there.
+how a head of two classes is written, one output here, two there, and that transformers' warm-up begins with a step at
+rate 0 and lbzoo's with the first rate above.
 
 Printed are median, lowest and highest on dev; examples a second of all steps but the first, which compiles; and the
 ratio of these, as the median over seeds, whose runs take turns. Nothing else may run meanwhile. torch's batches hold
@@ -20,6 +21,7 @@ import importlib.metadata
 import importlib.util
 import os
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Sequence
@@ -32,6 +34,7 @@ import tensorflow as tf
 import lbzoo
 from benchmarks.rates import median_ratio, processor
 from lbzoo.convert import hf_bert
+from lbzoo.errors import ConfigError
 from lbzoo.text.pairs import as_inputs
 from lbzoo.transfer.bert_encoder import BertTextEncoder
 from lbzoo.transfer.encoders import encoder_of
@@ -40,7 +43,9 @@ from lbzoo.transfer.glue import TASKS, Split
 from lbzoo.transfer.glue_metrics import NAMES, score
 from lbzoo.transfer.heads import ClassHead
 from tests.golden import minilm
+from training.command import ended
 from training.glue_data import Data, read_data
+from training.glue_output import check_counts
 from training.glue_runs import answers_of, examples_of, kind_of
 
 WANTED_RATIO, WANTED_DIFFERENCE = 1.3, 1e-4
@@ -168,6 +173,9 @@ def _two_outputs(head: ClassHead) -> dict[str, np.ndarray]:
 def crosscheck(model: Any, data: Data, settings: Settings, pool: Optional[str], seeds: int, same_batches: bool) -> None:
     """Print both sides and what they differ by."""
     ours = Ours(model, data, settings, pool)
+    steps = -(-len(data.train.texts) // ours.settings.batch_size) * ours.settings.epochs
+    if steps < 2:
+        raise ConfigError(f"speed is that of all steps but the first. Received: {steps} step. Train on more rows.")
     dev, chosen = data.dev[0], ours.settings
     print(
         f"{data.task.folder}, {len(data.train.texts):,} rows of train, {len(dev.texts):,} of dev, "
@@ -230,19 +238,16 @@ def options() -> argparse.ArgumentParser:
     return parser
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line."""
-    parser = options()
-    given = parser.parse_args(arguments)
-    if given.seeds < 1:
-        parser.error(f"--seeds must be at least 1. Received: {given.seeds}")
+def measure(given: argparse.Namespace) -> int:
+    """All tasks, printed; 0, also where something that is needed is not here."""
+    check_counts(given)
     model, data = given.model or minilm.weights(), given.data
     if data is None and "LBZOO_DATA" in os.environ:
         data = str(Path(os.environ["LBZOO_DATA"]) / "glue")
     absent = missing(model, data)
     if absent:
         print(f"glue_crosscheck: skipped, {absent}")
-        return
+        return 0
     print(processor())
     print(f"tensorflow {tf.__version__}, torch {importlib.metadata.version('torch')}", flush=True)
     names = ("epochs", "batch_size", "learning_rate")
@@ -251,7 +256,14 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     for task in given.task or ("rte", "mrpc"):
         read = read_data(TASKS[task], data, given.rows, with_tests=False)
         crosscheck(loaded, read, settings, given.pool, given.seeds, given.same_batches)
+    return 0
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; exit status 0, or 1 where data, checkpoint or options cannot be used."""
+    given = options().parse_args(arguments)
+    return ended("glue_crosscheck", lambda: measure(given))
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

@@ -70,6 +70,24 @@ def test_two_outputs_say_what_one_says():
     assert scores[1] - scores[0] == pytest.approx(x @ head.coef[0] + head.intercept[0])
 
 
+@pytest.mark.parametrize(
+    "more, message",
+    [
+        (["--seeds", "0"], "--seeds must be at least 1. Received: 0"),
+        (["--rows", "0"], "--rows must be at least 1. Received: 0"),
+        (["--data", "nowhere"], "train.tsv' does not exist"),
+        (["--rows", "8", "--epochs", "1"], "speed is that of all steps but the first. Received: 1 step"),
+    ],
+)
+def test_what_cannot_be_measured_is_one_error(more, message, bert, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(glue_crosscheck.importlib.util, "find_spec", lambda name: True)
+    monkeypatch.setattr(glue_crosscheck.importlib.metadata, "version", lambda name: "any")
+    options = ["--task", "rte", "--data", str(made_glue(tmp_path, "rte")), "--model", bert, "--pool", "mean"]
+    assert glue_crosscheck.main([*options, *more]) == 1
+    err = capsys.readouterr().err
+    assert message in err and err.splitlines()[-1].startswith("glue_crosscheck: error: ")
+
+
 def test_what_is_missing_is_skipped_by_name(capsys, monkeypatch):
     monkeypatch.setattr(glue_crosscheck.importlib.util, "find_spec", lambda name: None)
     glue_crosscheck.main(["--data", "x", "--model", "y"])
