@@ -21,7 +21,17 @@ SCHEMA = 1
 MAX_BYTES = 4 << 20
 MAX_FILE_SIZE = 1 << 36
 STATUSES = ("tested", "untested here")
-METRICS = {"accuracy": 100, "bpc": 8, "f1": 100, "masked-lm accuracy": 100, "matthews": 1, "pearson": 1, "spearman": 1}
+METRICS = {  # and the largest value of each
+    "accuracy": 100,
+    "bpc": 8,
+    "f1": 100,
+    "masked-lm accuracy": 100,
+    "masked-lm loss": 20,
+    "matthews": 1,
+    "next-sentence accuracy": 100,
+    "pearson": 1,
+    "spearman": 1,
+}
 CORRELATIONS = ("matthews", "pearson", "spearman")
 NAME = re.compile(r"[a-z0-9]+(?:[._-][a-z0-9]+)*\Z")
 REPO = re.compile(r"[A-Za-z0-9][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*/[A-Za-z0-9_][A-Za-z0-9_-]*(?:\.[A-Za-z0-9_-]+)*\Z")

@@ -1,0 +1,75 @@
+"""A pre-trained BERT -> `lbzoo/bundled/<name>`, measured, with its card and its entry in the manifest.
+
+    python -m training.publish_bert runs/mini-export --name bert-mini-reviews --data DATA \\
+        --training training/cards/bert-mini-reviews.json
+
+As `training.publish` does for an mLSTM: every figure is measured here and now, and stored with the command that prints
+it again. The file given by --training holds what cannot be measured: description, license, training_data, notes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any, Optional
+
+from lbzoo import checkpoint
+from training.bert_evaluate import SPLITS, amazon_figures
+from training.publish import ROOT, manifest_entry
+
+# by `bert_objectives.NAMES`: metric, factor, decimals
+METRICS = {
+    "masked_lm": ("masked-lm loss", 1, 3),
+    "masked_lm_accuracy": ("masked-lm accuracy", 100, 2),
+    "next_sentence_accuracy": ("next-sentence accuracy", 100, 2),
+}
+
+
+def results(folder: Path, name: str, data: Path) -> list[dict[str, Any]]:
+    """Masked-LM loss (nats a token) and accuracy, next-sentence accuracy, on Amazon's valid and test splits."""
+    model, found = checkpoint.load(folder), []
+    for split in SPLITS:
+        figures = amazon_figures(model, data, split)
+        for figure, (metric, factor, decimals) in METRICS.items():
+            result = {"dataset": "amazon", "split": split, "metric": metric}
+            result.update(value=round(factor * figures[figure], decimals), source="ours")
+            found.append({**result, "command": f"python -m training.bert_evaluate --model {name} --data DATA"})
+    return found
+
+
+def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any], root: Path = ROOT) -> dict[str, Any]:
+    """Measure `folder`, write it with its card as a bundled checkpoint of the checkout `root`, and enter it into the
+    manifest there; returns the card."""
+    card = {**training, "results": results(folder, name, data)}
+    model = checkpoint.load(folder)
+    bundled = checkpoint.save(model, root / "lbzoo" / "bundled" / name, card=card, dtype="float16")
+    path = root / "checkpoints_manifest.json"
+    manifest = json.loads(path.read_text())
+    others = [entry for entry in manifest["checkpoints"] if entry["name"] != name]
+    manifest["checkpoints"] = [manifest_entry(bundled, name, card), *others]
+    path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    return card
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """The command line; README's table of models follows."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help="what `training.pretrain_bert --export` wrote")
+    parser.add_argument("--name", required=True)
+    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
+    parser.add_argument("--training", type=Path, required=True, help="JSON: description, license, training_data, notes")
+    options = parser.parse_args(arguments)
+    if options.data is None:
+        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
+    card = publish(options.folder, options.name, Path(options.data), json.loads(options.training.read_text()))
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
+    print(json.dumps(card, indent=1))
+
+
+if __name__ == "__main__":
+    main()
