@@ -76,3 +76,10 @@ def test_a_repeat_that_makes_no_sense_is_refused(text):
     with pytest.raises(argparse.ArgumentTypeError):
         prepare_sentiment._repeat(text)
     assert prepare_sentiment._repeat("amazon=1.5") == ("amazon", 1.5)
+
+
+def test_a_misspelt_teacher_is_told_before_anything_is_read(tmp_path, capsys):
+    command = ["--data", str(tmp_path / "nowhere"), "--output", str(tmp_path / "out"), "--own", "mlstm-1023-reviews"]
+    assert prepare_sentiment.main(command) == 1
+    assert "mlstm-1024-reviews" in capsys.readouterr().err  # did you mean
+    assert not (tmp_path / "out").exists()

@@ -3,7 +3,7 @@
     python -m training.prepare_sentiment --data DATA --output runs/reviews
     python -m training.prepare_sentiment --data DATA --output runs/negations --made-negations 24000
     python -m training.prepare_sentiment --data DATA --output runs/own --made-negations 24000 --own mlstm-1024-reviews \
-        --repeat imdb-train=0.7 imdb-unlabelled=0.2 sst-sentence=4 sst-phrase=1.5 made-negation=4
+        --repeat imdb-train=0.7 imdb-unlabelled=0.12 sst-sentence=4 sst-phrase=1.5 made-negation=4
 
 The documents of the data folder (see training/sources.py), shuffled by seed, each with the teacher's score after
 every byte, as one folder of training/shards.py with target.bin. It is written aside and renamed: a half-written one
@@ -25,6 +25,7 @@ import numpy as np
 from tqdm import tqdm
 
 from lbzoo.errors import LbzooError
+from lbzoo.loading import checkpoint_folder
 from training import earlier_self, made_negations, teacher
 from training.shards import INDEX, new_folder, write_index
 from training.sources import Document, share, training_documents
@@ -156,6 +157,8 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
     try:
+        if options.own:
+            checkpoint_folder(options.own)  # a wrong name is told before the minutes of reading
         documents = list(tqdm(training_documents(options.data), unit="doc", desc="read", disable=None))
         weights, intercept = teacher.fit(documents)
         documents += made_negations.documents(options.made_negations, options.seed)

@@ -112,16 +112,21 @@ def manifest_entry(folder: Path, name: str, card: Mapping[str, Any]) -> dict[str
     }
 
 
-def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> None:
-    """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into manifest and README."""
-    model, probe = checkpoint.load(folder), checkpoint.load_probe(folder)
-    card = {**training, "results": results(folder, name, data), "baselines": baselines(folder, name, data)}
-    bundled = checkpoint.save(model, ROOT / "lbzoo" / "bundled" / name, card=card, probe=probe, dtype="float16")
-    path = ROOT / "checkpoints_manifest.json"
+def bundle(model: Any, name: str, card: Mapping[str, Any], probe: Optional[Probe] = None, root: Path = ROOT) -> None:
+    """Write a model with its card as a bundled checkpoint of the checkout `root`, float16, and into its manifest."""
+    bundled = checkpoint.save(model, root / "lbzoo" / "bundled" / name, card=card, probe=probe, dtype="float16")
+    path = root / "checkpoints_manifest.json"
     manifest = json.loads(path.read_text())
     others = [entry for entry in manifest["checkpoints"] if entry["name"] != name]
     manifest["checkpoints"] = [manifest_entry(bundled, name, card), *others]
     path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+
+
+def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> None:
+    """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into manifest and README."""
+    model, probe = checkpoint.load(folder), checkpoint.load_probe(folder)
+    card = {**training, "results": results(folder, name, data), "baselines": baselines(folder, name, data)}
+    bundle(model, name, card, probe)
     subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
     print(json.dumps(card, indent=1))
 

@@ -20,7 +20,7 @@ from typing import Any, Optional
 
 from lbzoo import checkpoint
 from training.bert_evaluate import SPLITS, amazon_figures
-from training.publish import ROOT, manifest_entry
+from training.publish import ROOT, bundle
 
 # by `bert_objectives.NAMES`: metric, factor, decimals
 METRICS = {
@@ -46,13 +46,7 @@ def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any], ro
     """Measure `folder`, write it with its card as a bundled checkpoint of the checkout `root`, and enter it into the
     manifest there; returns the card."""
     card = {**training, "results": results(folder, name, data)}
-    model = checkpoint.load(folder)
-    bundled = checkpoint.save(model, root / "lbzoo" / "bundled" / name, card=card, dtype="float16")
-    path = root / "checkpoints_manifest.json"
-    manifest = json.loads(path.read_text())
-    others = [entry for entry in manifest["checkpoints"] if entry["name"] != name]
-    manifest["checkpoints"] = [manifest_entry(bundled, name, card), *others]
-    path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
+    bundle(checkpoint.load(folder), name, card, root=root)
     return card
 
 
