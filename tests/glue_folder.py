@@ -1,11 +1,17 @@
-"""A small made-up GLUE in the official layout, for tests: no row is from the data sets."""
+"""A small made-up GLUE in the official layout, for tests, and a BERT to try on it: no row is from the data sets."""
 
 from __future__ import annotations
 
 import gzip
 from pathlib import Path
 
+from lbzoo import checkpoint
+from lbzoo.models.bert import BertEncoder
+from lbzoo.models.config import BertConfig
+from lbzoo.text.vocabulary import Vocabulary
 from lbzoo.transfer.glue import TASKS, Task
+from tests.conftest import seeded
+from tests.small_vocabulary import small_vocabulary
 
 WORDS = "river stone lamp bread winter glass road cloud horse paper".split()
 MNLI_COLUMNS = (
@@ -81,3 +87,17 @@ def made_glue(folder: Path, name: str, train: int = 24, dev: int = 12, test: int
     if name == "mnli":
         made_split(folder, TASKS["ax"], "diagnostic", test)
     return folder
+
+
+def save_bert(folder: Path) -> str:
+    """Write a BERT of 16 units, without heads; its folder."""
+    config = BertConfig(
+        vocab_size=len(small_vocabulary()),
+        hidden_size=16,
+        num_hidden_layers=1,
+        num_attention_heads=2,
+        intermediate_size=32,
+        max_position_embeddings=64,
+    )
+    made = seeded(BertEncoder(config, vocabulary=Vocabulary(small_vocabulary())))
+    return str(checkpoint.save(made, folder))

@@ -12,15 +12,11 @@ import pytest
 
 from lbzoo import checkpoint
 from lbzoo.errors import ConfigError, TrainingError
-from lbzoo.models.bert import BertEncoder
-from lbzoo.models.config import BertConfig
-from lbzoo.text.vocabulary import Vocabulary
 from lbzoo.transfer.glue import TASKS
 from lbzoo.transfer.glue_files import read_split
-from tests.conftest import ROOT, seeded
-from tests.glue_folder import made_glue
+from tests.conftest import ROOT
+from tests.glue_folder import made_glue, save_bert
 from tests.order_task import small_model
-from tests.small_vocabulary import small_vocabulary
 from training import finetune_glue, glue_data, glue_runs, glue_summary
 
 
@@ -33,17 +29,7 @@ def model(tmp_path_factory):
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """A folder with a BERT of 16 units."""
-    config = BertConfig(
-        vocab_size=len(small_vocabulary()),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-        head=None,
-    )
-    made = seeded(BertEncoder(config, vocabulary=Vocabulary(small_vocabulary())))
-    return str(checkpoint.save(made, tmp_path_factory.mktemp("glue") / "bert"))
+    return save_bert(tmp_path_factory.mktemp("glue") / "bert")
 
 
 def finetune_in(folder, task, model, *more, data=None, train=24, frozen=True):

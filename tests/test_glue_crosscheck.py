@@ -7,29 +7,14 @@ import pytest
 
 from benchmarks import glue_crosscheck
 from benchmarks.glue_crosscheck import rate, within
-from lbzoo import checkpoint
-from lbzoo.models.bert import BertEncoder
-from lbzoo.models.config import BertConfig
-from lbzoo.text.vocabulary import Vocabulary
 from lbzoo.transfer.heads import ClassHead
-from tests.conftest import seeded
-from tests.glue_folder import made_glue
-from tests.small_vocabulary import small_vocabulary
+from tests.glue_folder import made_glue, save_bert
 
 
 @pytest.fixture(scope="module")
 def bert(tmp_path_factory):
     """A folder with a BERT of 16 units."""
-    config = BertConfig(
-        vocab_size=len(small_vocabulary()),
-        hidden_size=16,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        intermediate_size=32,
-        max_position_embeddings=64,
-    )
-    made = seeded(BertEncoder(config, vocabulary=Vocabulary(small_vocabulary())))
-    return str(checkpoint.save(made, tmp_path_factory.mktemp("crosscheck") / "bert"))
+    return save_bert(tmp_path_factory.mktemp("crosscheck") / "bert")
 
 
 @pytest.mark.parametrize(

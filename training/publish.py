@@ -15,7 +15,7 @@ import subprocess
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Optional
+from typing import Any, Callable, Optional
 
 from lbzoo import checkpoint
 from lbzoo.folder import manifest_files
@@ -122,26 +122,37 @@ def bundle(model: Any, name: str, card: Mapping[str, Any], probe: Optional[Probe
     path.write_text(json.dumps(manifest, indent=2, ensure_ascii=False) + "\n")
 
 
-def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> None:
-    """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into manifest and README."""
+def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> dict[str, Any]:
+    """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into the manifest; the card."""
     model, probe = checkpoint.load(folder), checkpoint.load_probe(folder)
     card = {**training, "results": results(folder, name, data), "baselines": baselines(folder, name, data)}
     bundle(model, name, card, probe)
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
-    print(json.dumps(card, indent=1))
+    return card
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what `training.pretrain_mlstm --export` wrote")
+def command_line(
+    description: str,
+    trainer: str,
+    publish: Callable[[Path, str, Path, Mapping[str, Any]], Mapping[str, Any]],
+    arguments: Optional[Sequence[str]] = None,
+) -> None:
+    """Publish what `trainer` exported; README's table of models follows, and the card is printed."""
+    parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("folder", type=Path, help=f"what `{trainer} --export` wrote")
     parser.add_argument("--name", required=True)
     parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
     parser.add_argument("--training", type=Path, required=True, help="JSON: description, license, training_data, notes")
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
-    publish(options.folder, options.name, options.data, json.loads(options.training.read_text()))
+    card = publish(options.folder, options.name, options.data, json.loads(options.training.read_text()))
+    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
+    print(json.dumps(card, indent=1))
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> None:
+    """The command line."""
+    command_line(__doc__, "training.pretrain_mlstm", publish, arguments)
 
 
 if __name__ == "__main__":

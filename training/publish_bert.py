@@ -9,18 +9,13 @@ it again. The file given by --training holds what cannot be measured: descriptio
 
 from __future__ import annotations
 
-import argparse
-import json
-import os
-import subprocess
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
 
 from lbzoo import checkpoint
 from training.bert_evaluate import SPLITS, amazon_figures
-from training.publish import ROOT, bundle
+from training.publish import ROOT, bundle, command_line
 
 # by `bert_objectives.NAMES`: metric, factor, decimals
 METRICS = {
@@ -51,18 +46,8 @@ def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any], ro
 
 
 def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line; README's table of models follows."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("folder", type=Path, help="what `training.pretrain_bert --export` wrote")
-    parser.add_argument("--name", required=True)
-    parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the review sets")
-    parser.add_argument("--training", type=Path, required=True, help="JSON: description, license, training_data, notes")
-    options = parser.parse_args(arguments)
-    if options.data is None:
-        parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
-    card = publish(options.folder, options.name, Path(options.data), json.loads(options.training.read_text()))
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
-    print(json.dumps(card, indent=1))
+    """The command line."""
+    command_line(__doc__, "training.pretrain_bert", publish, arguments)
 
 
 if __name__ == "__main__":
