@@ -11,11 +11,12 @@ from lbzoo.text.vocabulary import SPECIAL, Vocabulary, read_vocabulary
 from lbzoo.text.wordpiece import WordPiece
 from tests.made_reviews import amazon, documents, fingerprint, make, reviews
 from tests.small_vocabulary import small_vocabulary
-from training import prepare_bert, sample_reviews
+from training import prepare_bert, sample_reviews, sources
 from training.bert_data import BertStream
 from training.learn_vocabulary import count_words, learn
 from training.prepare_sentiment import write_shards
 from training.sentences import sentences
+from training.sources import Document
 from training.token_shards import open_token_shards
 
 pytest.importorskip("tensorflow_text", reason="tensorflow-text has no wheel for this platform")
@@ -118,6 +119,21 @@ def test_raw_reviews_go_in_with_the_options_of_prepare_reviews(tmp_path, capsys)
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
         *("index.json", "test", "train", "valid", "vocab.txt")
     ]
+
+
+def test_the_review_sets_give_every_text_once_and_amazons_valid_split_held_out(tmp_path, monkeypatch, capsys):
+    texts = {"amazon": b"\n Good film. Bad plot. ", "imdb-train": b"\n So dull. ", "sst-phrase": b"\n dull "}
+    documents = [Document(text, 4.0, source) for source, text in texts.items()]
+    held_out = [Document(b"\n Held out. ", None, "amazon")]
+    monkeypatch.setattr(sources, "training_documents", lambda data: iter(documents))
+    monkeypatch.setattr(sources, "amazon_text", lambda data, split: iter({"valid": held_out}[split]))
+    (tmp_path / "vocab.txt").write_bytes(VOCABULARY.to_bytes())
+    command = ["--data", "DATA", "--output", str(tmp_path / "out"), "--vocab", str(tmp_path / "vocab.txt")]
+    assert prepare_bert.main(command) == 0
+    assert "given, reviews-uncased" in capsys.readouterr().out
+    counts = {split: open_token_shards(tmp_path / "out", split).index["splits"][split] for split in ("train", "valid")}
+    assert [(found["documents"], found["sentences"]) for found in counts.values()] == [(2, 3), (1, 1)]
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["index.json", "train", "valid", "vocab.txt"]
 
 
 def test_wrong_settings_end_with_one_line(shards, tmp_path, capsys):

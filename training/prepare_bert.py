@@ -2,11 +2,14 @@
 
     python -m training.prepare_bert --prepared runs/shards --output runs/tokens --vocab-size 8192
     python -m training.prepare_bert --input reviews.jsonl.gz more/ --output runs/tokens --vocab vocab.txt --cased
+    python -m training.prepare_bert --data DATA --output runs/tokens --vocab-size 8192
 
 `--prepared` names a folder that `training.prepare_reviews` or `training.prepare_sentiment` wrote. `--input` takes the
-files, folders or pipe that prepare_reviews reads, and each of its options, and makes such a folder on the way. The
-vocabulary is learnt on the train split. The output (layout: training/token_shards.py) is the same whatever the number
-of processes; it is written aside and renamed, so that a half-written one never has the final name.
+files, folders or pipe that prepare_reviews reads, and each of its options, and makes such a folder on the way. `--data`
+takes the review sets (training/sources.py), once each and without phrases, Amazon's split "valid" held out: what
+bert-mini-reviews was trained on. The vocabulary is learnt on the train split. The output (layout:
+training/token_shards.py) is the same whatever the number of processes; it is written aside and renamed, so that a
+half-written one never has the final name.
 """
 
 from __future__ import annotations
@@ -168,6 +171,22 @@ def _tokenizer(vocabulary: Vocabulary, lowercase: bool) -> WordPiece:
     return WordPiece(vocabulary, lowercase)
 
 
+def write_reviews(data: Path, output: Path, seed: int = 1) -> None:
+    """The documents of the review sets, labels left out, as a folder of texts with the splits "train" and "valid"."""
+    from training.prepare_sentiment import write_shards
+    from training.sources import amazon_text, training_documents
+
+    documents = tqdm(training_documents(data), desc="read", unit="doc", disable=None)
+    splits = {
+        "train": [document for document in documents if document.source != "sst-phrase"],  # parts of the sentences
+        "valid": list(amazon_text(data, "valid")),
+    }
+    output.mkdir()
+    for name, found in splits.items():
+        write_shards(found, output / name, seed, weights=None, note={})
+    write_index(output, {"splits": list(splits)})
+
+
 def summary(index: dict[str, Any]) -> str:
     """What was made, for people."""
     vocabulary = index["vocabulary"]
@@ -182,7 +201,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
     """The command line; exit status 0, 1 for an input or a setting that does not work, 130 when interrupted."""
     parser = _parser()
     options, others = parser.parse_known_args(arguments)
-    if others and options.prepared:
+    if others and not options.input:
         parser.error(f"unknown arguments: {' '.join(others)} (options of prepare_reviews go with --input)")
     try:
         vocabulary = read_vocabulary(options.vocab) if options.vocab else None
@@ -194,6 +213,9 @@ def main(arguments: Optional[Sequence[str]] = None) -> int:
                 given = ["--input", *options.input, "--output", str(shards), *others]
                 if prepare_reviews.main(given):
                     raise TrainingError("the input could not be prepared, see above. Received: exit status 1.")
+            if options.data:
+                shards = folder / "text"
+                write_reviews(options.data, shards)
             index = _prepare(
                 shards, folder, vocabulary, options.vocab_size, options.cased, options.sample, options.workers
             )
@@ -218,6 +240,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prepared", type=Path, metavar="FOLDER", help="what prepare_reviews or prepare_sentiment wrote"
     )
     source.add_argument("--input", nargs="+", metavar="PATH", help="files, folders or -, as prepare_reviews takes them")
+    source.add_argument("--data", type=Path, metavar="FOLDER", help="the review sets")
     add("--output", type=Path, required=True, metavar="FOLDER", help="replaced if it holds shards already")
     add("--vocab", type=Path, metavar="FILE", help="a vocabulary, in place of learning one")
     add("--vocab-size", type=int, default=VOCABULARY_SIZE, metavar="N", help="rows to learn (default: 30522)")
