@@ -108,9 +108,8 @@ def _step_gradient(gates, c, dh_out, dh_by, dh, dc, mask, keep):
 
 
 def _table_gradient(ids: tf.Tensor, rows: tf.Tensor, gradient: tf.Tensor) -> tf.Tensor:
-    """Sum of gradient [time * batch, k] over equal ids -> [rows, k], as one matrix product that adds in float32."""
-    chosen = tf.one_hot(tf.reshape(ids, [-1]), rows, dtype=gradient.dtype)
-    return tf.cast(tf.matmul(chosen, gradient, transpose_a=True), tf.float32)
+    """Sum of gradient [time * batch, k] over equal ids -> float32 [rows, k]."""
+    return tf.math.unsorted_segment_sum(tf.cast(gradient, tf.float32), tf.reshape(ids, [-1]), rows)
 
 
 def fast_scan(
