@@ -37,15 +37,8 @@ def test_replicas_and_micro_batches_equal_one_large_batch(results):
         )
 
 
-def without_dropout(**changes):
-    config = small(**changes)
-    return dataclasses.replace(
-        config, model=dataclasses.replace(config.model, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    )
-
-
 def test_the_loss_is_the_mean_over_all_predicted_tokens_and_the_mean_over_rows():
-    config = without_dropout()
+    config = small(dropout=False)
     run = trainer(config)
     batch = MadeUp(config.first).batch(0)
     logits = run.model(batch.ids, batch.segments, batch.mask, positions=batch.positions)
@@ -75,7 +68,7 @@ def test_every_row_drops_by_its_number_in_the_whole_run():
 
 
 def test_it_learns_in_half_precision():
-    config = without_dropout(precision="mixed_float16", first=dataclasses.replace(small().first, steps=12))
+    config = small(dropout=False, precision="mixed_float16", first=dataclasses.replace(small().first, steps=12))
     run, full = trainer(config), trainer(dataclasses.replace(config, precision="float32"))
     run.streams[0].batch = full.streams[0].batch = lambda step, rows: MadeUp(config.first).batch(0)
     half = [float(run.step(t)["loss"]) for t in range(12)]

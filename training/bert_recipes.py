@@ -114,6 +114,8 @@ class BertRunConfig:
     Attributes:
         precision: Keras policy name; loss scaling is on under mixed_float16 and only there.
         init_from: a checkpoint, by folder or name, whose weights start the run; "" for random ones.
+        dropout: False trains without it, for runs too short to fit their text too well; the checkpoint keeps the rates
+            of `model`, for fine-tuning.
         reduce_dtype: in which gradients travel between devices and are summed there.
         save_every, evaluate_every: in steps.
     """
@@ -126,6 +128,7 @@ class BertRunConfig:
     seed: int = 1
     precision: str = "float32"
     init_from: str = ""
+    dropout: bool = True
     save_every: int = 500
     evaluate_every: int = 1500
     loss_scale: LossScaleConfig = LossScaleConfig()
@@ -189,11 +192,15 @@ def tiny() -> BertRunConfig:
 
 
 def bert_mini_reviews() -> BertRunConfig:
-    """bert-mini-reviews: 4 layers of 256 units on product reviews, LAMB. Every field [here]."""
+    """bert-mini-reviews: 4 layers of 256 units on product and film reviews, LAMB. Every field [here]."""
     return BertRunConfig(
         model=_bert(layers=4, units=256, heads=4, vocab_size=8192, positions=512),
-        first=PhaseConfig(steps=12_000, rows=64, length=128, predictions=20),
-        optimizer=BertOptimizerConfig("lamb", learning_rate=2e-3, warmup=0.05, warmup_unit="share"),
+        first=PhaseConfig(steps=8000, rows=32, length=128, predictions=26),
+        second=PhaseConfig(steps=900, rows=8, length=512, predictions=103),
+        optimizer=BertOptimizerConfig("lamb", learning_rate=4e-3, warmup=0.04, warmup_unit="share"),
+        data=BertDataConfig(mask_share=0.2),
+        dropout=False,
+        precision="mixed_bfloat16",
     )
 
 
