@@ -65,6 +65,9 @@ def test_every_row_drops_by_its_number_in_the_whole_run():
     losses = [float(run.step(t)["loss"]) for t in (0, 1, 0)]
     assert losses[0] != losses[1]
     np.testing.assert_allclose(losses[2], losses[0], rtol=1e-6)
+    run = trainer(dataclasses.replace(frozen, dropout=False))
+    run.streams[0].batch = lambda step, rows: same
+    np.testing.assert_allclose(*(float(run.step(t)["loss"]) for t in (0, 1)), rtol=1e-6)
 
 
 def test_it_learns_in_half_precision():
