@@ -194,13 +194,14 @@ def tiny() -> BertRunConfig:
 def bert_mini_reviews() -> BertRunConfig:
     """bert-mini-reviews: 4 layers of 256 units on product and film reviews, LAMB. Every field [here]."""
     return BertRunConfig(
-        model=_bert(layers=4, units=256, heads=4, vocab_size=8192, positions=512),
-        first=PhaseConfig(steps=8000, rows=32, length=128, predictions=26),
-        second=PhaseConfig(steps=900, rows=8, length=512, predictions=103),
-        optimizer=BertOptimizerConfig("lamb", learning_rate=4e-3, warmup=0.04, warmup_unit="share"),
+        model=_bert(layers=4, units=256, heads=4, vocab_size=8192, initializer_range=0.05),
+        first=PhaseConfig(steps=5500, rows=64, length=32, predictions=7),
+        second=PhaseConfig(steps=3500, rows=16, length=128, predictions=26),
+        optimizer=BertOptimizerConfig("lamb", learning_rate=5e-3, preset="tf-models", warmup=0.02, warmup_unit="share"),
         data=BertDataConfig(mask_share=0.2),
         dropout=False,
         precision="mixed_bfloat16",
+        evaluate_every=1000,
     )
 
 
@@ -291,7 +292,14 @@ def bert_large_lamb_64k_32k() -> BertRunConfig:
     )
 
 
-def _bert(layers: int, units: int, heads: int, vocab_size: int = 30_522, positions: int = 512) -> BertConfig:
+def _bert(
+    layers: int,
+    units: int,
+    heads: int,
+    vocab_size: int = 30_522,
+    positions: int = 512,
+    initializer_range: float = 0.02,  # [D19]
+) -> BertConfig:
     """A BERT in the proportions of [D19], with both heads; by default with the vocabulary of bert-base-uncased."""
     return BertConfig(
         vocab_size=vocab_size,
@@ -301,6 +309,7 @@ def _bert(layers: int, units: int, heads: int, vocab_size: int = 30_522, positio
         intermediate_size=4 * units,
         hidden_act="gelu_tanh",  # [D19] modeling.py
         max_position_embeddings=positions,
+        initializer_range=initializer_range,
         head="pretraining",
     )
 
