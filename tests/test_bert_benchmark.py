@@ -67,7 +67,7 @@ def test_a_step_brings_the_loss_down():
 
 def test_a_step_is_compared_on_equal_weights(monkeypatch, capsys):
     peers("torch", "transformers")
-    monkeypatch.setattr(bert, "recipe", lambda name: sizes())
+    monkeypatch.setattr(bert, "step_config", sizes)
     bert.main(["--part", "lamb", "--repeats", "2"])
     out = capsys.readouterr().out
     assert "lbzoo over torch" in out and "aim: at least 1.0" in out

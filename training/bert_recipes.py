@@ -196,7 +196,7 @@ def bert_mini_reviews() -> BertRunConfig:
     return BertRunConfig(
         model=_bert(layers=4, units=256, heads=4, vocab_size=8192, initializer_range=0.05),
         first=PhaseConfig(steps=5500, rows=64, length=32, predictions=7),
-        second=PhaseConfig(steps=3500, rows=16, length=128, predictions=26),
+        second=PhaseConfig(steps=5500, rows=16, length=128, predictions=26),
         optimizer=BertOptimizerConfig("lamb", learning_rate=5e-3, preset="tf-models", warmup=0.02, warmup_unit="share"),
         data=BertDataConfig(mask_share=0.2),
         dropout=False,
