@@ -195,7 +195,9 @@ def test_every_weight_of_a_head_learns():
     for head in HEADS:
         model = made(head)
         with tf.GradientTape() as tape:
-            loss = sum(tf.reduce_sum(tf.sin(part)) for part in tf.nest.flatten(model(**given, training=True)))
+            loss = sum(
+                tf.reduce_sum(tf.sin(part)) for part in tf.nest.flatten(model(**given, training=True, seed=[1, 2]))
+            )
         grads = dict(zip(model.named_weights(), tape.gradient(loss, list(model.named_weights().values()))))
         assert not [name for name, grad in grads.items() if grad is None]
         for name, grad in grads.items():  # a bias of the key moves all scores of a query alike
@@ -235,7 +237,7 @@ def test_dropout_is_off_unless_training_and_follows_its_seed():
     np.testing.assert_array_equal(one, same)
     assert np.abs(one - quiet).max() > 0.1 and np.abs(one - other).max() > 0.1
     still = made(hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0)
-    np.testing.assert_array_equal(still(**given, training=True, seed=[1, 2]).hidden, quiet)
+    np.testing.assert_allclose(still(**given, training=True, seed=[1, 2]).hidden, quiet, atol=1e-5)
 
 
 def test_without_a_seed_dropout_follows_tensorflows():

@@ -15,6 +15,7 @@ from typing import Any, Callable, Mapping, Optional, Tuple, Union
 import tensorflow as tf
 
 from lbzoo.models.config import BertConfig
+from lbzoo.models.elementwise import one_kernel
 
 Weights = Mapping[str, tf.Tensor]
 Shape = Tuple[Union[int, tf.Tensor], Union[int, tf.Tensor]]
@@ -27,6 +28,7 @@ _ACTIVATIONS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
     "silu": tf.nn.silu,
     "tanh": tf.tanh,
 }
+_KERNELS = {name: one_kernel(function) for name, function in _ACTIVATIONS.items()}
 
 
 def fused(weights: Mapping[str, Any], config: BertConfig, dtype: tf.DType = tf.float32) -> dict[str, tf.Tensor]:
@@ -65,7 +67,7 @@ class Dropout:
     def __init__(
         self, training: bool, seed: Optional[tf.Tensor] = None, batch: Union[int, tf.Tensor, None] = None
     ) -> None:
-        self.places = 0
+        self.training, self.places = training, 0
         self.rows: Optional[tf.Tensor] = None  # uint32 [batch], what tells the rows' random numbers apart
         if not training:
             return
@@ -83,14 +85,17 @@ class Dropout:
         if self.rows is None or rate == 0:
             return x
         self.places += 1
-        rows = self.rows.shape[0]
-        numbers = (
-            x.shape.num_elements() // rows if x.shape.is_fully_defined() and rows else tf.size(x) // tf.size(self.rows)
-        )
-        place = _mixed(_counted(numbers) + tf.constant(self.places * 0x9E3779B1 % 2**32, tf.uint32))
-        bits = _mixed(tf.bitwise.bitwise_xor(self.rows[:, None], place[None, :]))
-        keep = tf.reshape(bits, tf.shape(x)) >= tf.constant(int(rate * 2**32), tf.uint32)
-        return tf.where(keep, x * tf.cast(1 / (1 - rate), x.dtype), tf.zeros([], x.dtype))
+        place = tf.constant(self.places * 0x9E3779B1 % 2**32, tf.uint32)
+        by_row = tf.reshape(x, [tf.size(self.rows), -1])  # so that the kernel need not divide to find a value's row
+        return tf.reshape(_dropped(by_row, self.rows, place, rate), tf.shape(x))
+
+
+@one_kernel
+def _dropped(x: tf.Tensor, rows: tf.Tensor, place: tf.Tensor, rate: float) -> tf.Tensor:
+    """x [batch, numbers] with the share `rate` dropped, as `rows` [batch] and `place`, uint32, say."""
+    numbers = _mixed(_counted(tf.shape(x)[1]) + place)
+    keep = _mixed(tf.bitwise.bitwise_xor(rows[:, None], numbers)) >= tf.constant(int(rate * 2**32), tf.uint32)
+    return tf.where(keep, x * tf.cast(1 / (1 - rate), x.dtype), tf.zeros([], x.dtype))
 
 
 def _counted(number: Union[int, tf.Tensor]) -> tf.Tensor:
@@ -187,7 +192,7 @@ def transformer_layer(
     attention, ffn = f"layer_{number}/attention", f"layer_{number}/ffn"
     y = dense(w, f"{attention}/output", attend(w, attention, config, x, shape, bias, drop))
     x = layer_norm(w, attention, x + _float32(drop(y, config.hidden_dropout_prob)), config)
-    y = dense(w, f"{ffn}/output", activate(config, dense(w, f"{ffn}/inner", x)))
+    y = dense(w, f"{ffn}/output", activate(config, dense(w, f"{ffn}/inner", x), drop.training))
     return layer_norm(w, ffn, x + _float32(drop(y, config.hidden_dropout_prob)), config)
 
 
@@ -213,9 +218,12 @@ def dense(w: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
     return tf.nn.bias_add(tf.matmul(tf.cast(x, kernel.dtype), kernel), w[f"{name}/bias"])
 
 
-def activate(config: BertConfig, x: tf.Tensor) -> tf.Tensor:
-    """The activation that the configuration names."""
-    return _ACTIVATIONS[config.hidden_act](x)
+def activate(config: BertConfig, x: tf.Tensor, training: bool = False) -> tf.Tensor:
+    """The activation that the configuration names: the same values either way, sooner with their gradient in training.
+
+    Without training TensorFlow makes one operation of it and the product before.
+    """
+    return (_KERNELS if training else _ACTIVATIONS)[config.hidden_act](x)
 
 
 def layer_norm(w: Weights, name: str, x: tf.Tensor, config: BertConfig) -> tf.Tensor:
