@@ -192,7 +192,8 @@ def tiny() -> BertRunConfig:
 
 
 def bert_mini_reviews() -> BertRunConfig:
-    """bert-mini-reviews: 4 layers of 256 units on product and film reviews, LAMB. Every field [here]."""
+    """The first of bert-mini-reviews' runs: 4 layers of 256 units on product and film reviews, LAMB, rows of 32 tokens
+    and then of 128. Every field [here]."""
     return BertRunConfig(
         model=_bert(layers=4, units=256, heads=4, vocab_size=8192, initializer_range=0.05),
         first=PhaseConfig(steps=5500, rows=64, length=32, predictions=7),
@@ -202,6 +203,20 @@ def bert_mini_reviews() -> BertRunConfig:
         dropout=False,
         precision="mixed_bfloat16",
         evaluate_every=1000,
+    )
+
+
+def bert_mini_reviews_512() -> BertRunConfig:
+    """Its second run, over all positions; init_from: what the first one made. Every field [here]."""
+    base = bert_mini_reviews()
+    return dataclasses.replace(
+        base,
+        first=PhaseConfig(steps=600, rows=4, length=512, predictions=103),
+        second=PhaseConfig(),
+        optimizer=dataclasses.replace(base.optimizer, learning_rate=1e-3, warmup=0.1),
+        seed=2,
+        init_from="runs/mini-export",
+        evaluate_every=200,
     )
 
 
@@ -317,6 +332,7 @@ def _bert(
 RECIPES: Mapping[str, Callable[[], BertRunConfig]] = {
     "tiny": tiny,
     "bert-mini-reviews": bert_mini_reviews,
+    "bert-mini-reviews-512": bert_mini_reviews_512,
     "bert-base-adamw-256": bert_base_adamw_256,
     "bert-large-lamb-32k": bert_large_lamb_32k,
     "bert-large-lamb-64k-32k": bert_large_lamb_64k_32k,
