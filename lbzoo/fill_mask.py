@@ -33,7 +33,8 @@ class MaskFiller:
     """What a BERT puts in place of [MASK].
 
     Args:
-        model: name of a checkpoint, its folder, or a model, `BertForMaskedLM` or `BertForPreTraining`.
+        model: name of a checkpoint (by default bert-mini-reviews), its folder, or a model, `BertForMaskedLM` or
+            `BertForPreTraining`.
 
     Raises:
         ConfigError: another kind of model, or one without a vocabulary.

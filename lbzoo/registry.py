@@ -16,7 +16,7 @@ from lbzoo.text.clean import POLICIES
 from lbzoo.text.vocabulary import READINGS
 
 DEFAULT_MODEL = "mlstm-1024-reviews"
-MASKED_LM_MODEL = "bert-base-uncased"  # of `lbzoo fill-mask`
+MASKED_LM_MODEL = "bert-mini-reviews"  # of `lbzoo fill-mask`
 MANIFEST = "checkpoints_manifest.json"
 PACKAGE = Path(__file__).resolve().parent
 BUNDLED = PACKAGE / "bundled"

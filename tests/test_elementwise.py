@@ -10,6 +10,13 @@ from lbzoo.models.bert_layers import _ACTIVATIONS, _KERNELS, Dropout, activate
 from lbzoo.models.config import ACTIVATIONS
 from tests.test_bert import batch, config_for, made
 
+
+@pytest.fixture(autouse=True)
+def no_gpu(monkeypatch):
+    """Kernels are not compiled for one."""
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind=None: [])
+
+
 X = np.concatenate([np.linspace(-9, 9, 201), [-60.0, 60.0, 1e-3, -1e-3]]).astype(np.float32)
 
 
@@ -36,6 +43,15 @@ def test_only_training_takes_the_kernel():
         graph = tf.function(lambda x, training=training: activate(config_for(None), x, training))
         nodes = graph.get_concrete_function(tf.TensorSpec([4, 8])).graph.as_graph_def().node
         assert any("PartitionedCall" in node.op for node in nodes) is training
+
+
+def test_training_without_dropout_takes_it_as_well():
+    model, given = made(None), batch()
+    calls = []
+    for more in ({}, {"training": True, "dropout": False}):
+        graph = tf.function(lambda more=more: model(**given, **more).hidden).get_concrete_function().graph
+        calls.append(sum("PartitionedCall" in node.op for node in graph.as_graph_def().node))
+    assert calls == [0, config_for(None).num_hidden_layers]
 
 
 def gradients(dtype, jit_compile=False):

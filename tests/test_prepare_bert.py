@@ -2,6 +2,7 @@
 
 import collections
 import json
+import lzma
 
 import numpy as np
 import pytest
@@ -134,6 +135,17 @@ def test_the_review_sets_give_every_text_once_and_amazons_valid_split_held_out(t
     counts = {split: open_token_shards(tmp_path / "out", split).index["splits"][split] for split in ("train", "valid")}
     assert [(found["documents"], found["sentences"]) for found in counts.values()] == [(2, 3), (1, 1)]
     assert sorted(path.name for path in (tmp_path / "out").iterdir()) == ["index.json", "train", "valid", "vocab.txt"]
+
+
+def test_a_damaged_review_set_is_one_error_that_names_the_file(tmp_path, capsys, monkeypatch):
+    (tmp_path / "amazon").mkdir()
+    path = tmp_path / "amazon" / "amazon_reviews.jsonl.xz"
+    monkeypatch.setattr(sources, "training_documents", lambda data: sources.amazon_text(data, "train"))
+    for damaged in (lzma.compress(b"{}" * 5000)[:-9], b"no xz at all"):
+        path.write_bytes(damaged)
+        assert prepare_bert.main(["--data", str(tmp_path), "--output", str(tmp_path / "out")]) == 1
+        assert f"{str(path)!r} cannot be read" in capsys.readouterr().err.splitlines()[-1]
+        assert [found.name for found in tmp_path.iterdir()] == ["amazon"]
 
 
 def test_wrong_settings_end_with_one_line(shards, tmp_path, capsys):

@@ -12,13 +12,14 @@ NAMES = ("masked_lm", "next_sentence", "masked_lm_accuracy", "next_sentence_accu
 
 
 def sums(
-    model: BertForPreTraining, batch: Mapping[str, tf.Tensor], weights: tf.Tensor, training: bool
+    model: BertForPreTraining, batch: Mapping[str, tf.Tensor], weights: tf.Tensor, training: bool, dropout: bool = True
 ) -> List[tf.Tensor]:
     """Of `NAMES`, float32 scalars: sums over predicted tokens with their weights, sums over rows.
 
     Args:
         batch: the fields of `training.bert_data.BertBatch`, and "seed" [rows, 2], of dropout, where it trains.
         weights: float32 [rows, predictions].
+        dropout: False trains without it.
     """
     logits = model(
         batch["ids"],
@@ -27,6 +28,7 @@ def sums(
         positions=batch["positions"],
         training=training,
         seed=batch["seed"] if training else None,
+        dropout=dropout,
     )
     cross_entropy = tf.nn.sparse_softmax_cross_entropy_with_logits
     return [

@@ -107,7 +107,7 @@ class BertTrainer:
 
     def _loss(self, batch: Mapping[str, tf.Tensor], shares: tf.Tensor) -> Tuple[tf.Tensor, List[tf.Tensor]]:
         rows = tf.cast(tf.shape(shares)[0], tf.float32)
-        totals = bert_objectives.sums(self.model, batch, shares, training=self.config.dropout)
+        totals = bert_objectives.sums(self.model, batch, shares, training=True, dropout=self.config.dropout)
         scalars = [total / rows for total in totals]
         return scalars[0] + scalars[1], scalars
 

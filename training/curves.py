@@ -18,7 +18,12 @@ import numpy as np
 from lbzoo.errors import LbzooError, TrainingError
 
 SMOOTHED = 25  # lines of the log in one point of a training curve
-LOSSES = {"bpc": "bits per character", "masked_lm": "masked-LM loss, nats", "sentiment": "sentiment loss, nats"}
+LOSSES = {
+    "bpc": "bits per character",
+    "masked_lm": "masked-LM loss, nats",
+    "next_sentence": "next-sentence loss, nats",
+    "sentiment": "sentiment loss, nats",
+}
 
 
 def table(path: Path) -> dict[str, np.ndarray]:

@@ -74,15 +74,15 @@ def memory(config: RunConfig, replicas: int = 1) -> Tuple[int, int]:
     Weights: themselves, gradient, Adam's two moments, a normalised copy and one in the compute dtype; one more gradient
     where micro-batches are added up. Rows, for every byte read, with the fast kernel: its stored gates, states and
     projections forward (11 n numbers in the compute dtype and n float32), the gradients and products of the backward
-    pass (11 n and n), and logits with their gradient and the one-hot byte (4 vocab). On a CPU with 512 units and
-    windows of 128, rows added 0.84 (float32) and 0.92 (mixed_bfloat16) times this to the process; untested on GPUs.
+    pass (11 n and n), and logits with their gradient (3 vocab). On a CPU with 512 units and windows of 128, rows added
+    0.70 (float32) and 0.94 (mixed_bfloat16) times this to the process; untested on GPUs.
     """
     compute = 4 if config.precision == "float32" else 2
     pieces = micro_batches(config, replicas)
     rows = config.data.rows // replicas // pieces
     weights = parameters(config.model) * (5 * 4 + compute + (4 if pieces > 1 else 0))
     n, vocab = config.model.units, config.model.vocab_size
-    return weights, rows * config.data.window * (22 * n * compute + 2 * n * 4 + vocab * (3 * 4 + compute))
+    return weights, rows * config.data.window * (22 * n * compute + 2 * n * 4 + vocab * 3 * 4)
 
 
 def warnings(config: RunConfig) -> list[str]:

@@ -240,7 +240,7 @@ def _parser() -> argparse.ArgumentParser:
         "--prepared", type=Path, metavar="FOLDER", help="what prepare_reviews or prepare_sentiment wrote"
     )
     source.add_argument("--input", nargs="+", metavar="PATH", help="files, folders or -, as prepare_reviews takes them")
-    source.add_argument("--data", type=Path, metavar="FOLDER", help="the review sets")
+    source.add_argument("--data", type=Path, metavar="FOLDER", help="the review sets (no default)")
     add("--output", type=Path, required=True, metavar="FOLDER", help="replaced if it holds shards already")
     add("--vocab", type=Path, metavar="FILE", help="a vocabulary, in place of learning one")
     add("--vocab-size", type=int, default=VOCABULARY_SIZE, metavar="N", help="rows to learn (default: 30522)")

@@ -1,6 +1,6 @@
 """A pre-trained BERT -> `lbzoo/bundled/<name>`, measured, with its card and its entry in the manifest.
 
-    python -m training.publish_bert runs/mini-export --name bert-mini-reviews --data DATA \\
+    python -m training.publish_bert runs/mini-512-export --name bert-mini-reviews --data DATA \\
         --training training/cards/bert-mini-reviews.json
 
 As `training.publish` does for an mLSTM: every figure is measured here and now, and stored with the command that prints

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Iterator, Optional
 
 from lbzoo.text.clean import encode
-from lbzoo.transfer.reviews import NEGATIVE, POSITIVE, read_task, review_text
+from lbzoo.transfer.reviews import NEGATIVE, POSITIVE, Reading, read_task, review_text
 
 IMDB_HELD_OUT = 0.04  # share of IMDB train that is never trained on: the dev set of IMDB
 # log-odds that stand for a label: five classes of the treebank, and two of a review
@@ -76,7 +76,8 @@ def _key(text: bytes) -> bytes:
 
 
 def _amazon(data: Path, *splits: str) -> Iterator[Document]:
-    with lzma.open(data / "amazon" / "amazon_reviews.jsonl.xz", "rt", encoding="utf-8") as lines:
+    path = data / "amazon" / "amazon_reviews.jsonl.xz"
+    with Reading(path), lzma.open(path, "rt", encoding="utf-8") as lines:
         for line in lines:
             row = json.loads(line)
             if row["split"] in splits:
@@ -85,7 +86,8 @@ def _amazon(data: Path, *splits: str) -> Iterator[Document]:
 
 
 def _imdb_unlabelled(data: Path) -> Iterator[Document]:
-    with lzma.open(data / "imdb" / "unsup.tsv.xz", "rt", encoding="utf-8", newline="\n") as lines:
+    path = data / "imdb" / "unsup.tsv.xz"
+    with Reading(path), lzma.open(path, "rt", encoding="utf-8", newline="\n") as lines:
         column = next(lines).rstrip("\n").split("\t").index("text")
         for line in lines:
             yield Document(encode(line.rstrip("\n").split("\t")[column], "reviews"), None, "imdb-unlabelled")

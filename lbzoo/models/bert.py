@@ -124,6 +124,7 @@ class _Bert(ZooModel):
         mask: Optional[tf.Tensor] = None,
         training: Optional[bool] = None,
         seed: Optional[tf.Tensor] = None,
+        dropout: bool = True,
         **more: tf.Tensor,
     ) -> Any:
         """Run the model.
@@ -132,8 +133,9 @@ class _Bert(ZooModel):
             ids: integers [batch, time] below `vocab_size`, or a mapping that holds them and the next two by name.
             segments: integers [batch, time] below `type_vocab_size`; None for segment 0 all through.
             mask: bool or integers [batch, time], not 0 where there is a token; None for everywhere.
-            training: True turns dropout on.
+            training: True turns dropout on, and the operations that are fastest with their gradient.
             seed: of dropout, see `bert_layers.Dropout`.
+            dropout: False trains without it.
 
         Raises:
             ConfigError: more than `max_position_embeddings` tokens in a row.
@@ -147,7 +149,7 @@ class _Bert(ZooModel):
                 f"this model reads at most {self.config.max_position_embeddings} tokens. Received: {ids.shape[1]}."
             )
         shape = tuple(ids.shape[axis] or tf.shape(ids)[axis] for axis in (0, 1))
-        drop = Dropout(bool(training), seed, shape[0])
+        drop = Dropout(bool(training), seed, shape[0], dropout)
         w = fused(self._named, self.config, tf.as_dtype(self.compute_dtype))
         x = encode(w, self.config, ids, given.pop("segments"), given.pop("mask"), drop)
         return self._output(w, x, shape, drop, **given)
@@ -209,7 +211,7 @@ class BertForMaskedLM(_Bert):
     def _output(
         self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout, positions: Optional[tf.Tensor] = None
     ) -> tf.Tensor:
-        return _masked_lm(self.config, w, x, shape, positions)
+        return _masked_lm(self.config, w, x, shape, positions, drop.training)
 
 
 class BertForPreTraining(_Bert):
@@ -221,7 +223,9 @@ class BertForPreTraining(_Bert):
         self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout, positions: Optional[tf.Tensor] = None
     ) -> PreTrainingLogits:
         following = dense(w, "nsp", pooled(w, first_token(x, shape)))
-        return PreTrainingLogits(_masked_lm(self.config, w, x, shape, positions), tf.cast(following, tf.float32))
+        return PreTrainingLogits(
+            _masked_lm(self.config, w, x, shape, positions, drop.training), tf.cast(following, tf.float32)
+        )
 
 
 class BertClassifier(_Bert):
@@ -248,9 +252,11 @@ def model_for(config: BertConfig) -> Type[_Bert]:
     return next(kind for kind in kinds if kind.head == config.head)
 
 
-def _masked_lm(config: BertConfig, w: Weights, x: tf.Tensor, shape: Shape, positions: Optional[tf.Tensor]) -> tf.Tensor:
+def _masked_lm(
+    config: BertConfig, w: Weights, x: tf.Tensor, shape: Shape, positions: Optional[tf.Tensor], training: bool
+) -> tf.Tensor:
     x = x if positions is None else at_positions(x, shape, positions)
-    return tf.reshape(masked_lm_logits(w, config, x), [shape[0], -1, config.vocab_size])
+    return tf.reshape(masked_lm_logits(w, config, x, training), [shape[0], -1, config.vocab_size])
 
 
 def _on_pooled(config: BertConfig, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> tf.Tensor:

@@ -57,19 +57,24 @@ class Dropout:
     one with B rows drops, and a resumed run what the killed one would have.
 
     Args:
-        training: False drops nothing.
+        training: False drops nothing, and lets TensorFlow join operations that have no gradient to keep values for.
         seed: integers, [2] for a whole batch, whose rows are then told apart by their number, or [batch, 2], one pair a
             row, such as (seed of the run, number of the row in all that is read). None draws one from TensorFlow's
             generator.
         batch: number of rows.
+        drops: False drops nothing in training either.
     """
 
     def __init__(
-        self, training: bool, seed: Optional[tf.Tensor] = None, batch: Union[int, tf.Tensor, None] = None
+        self,
+        training: bool,
+        seed: Optional[tf.Tensor] = None,
+        batch: Union[int, tf.Tensor, None] = None,
+        drops: bool = True,
     ) -> None:
         self.training, self.places = training, 0
         self.rows: Optional[tf.Tensor] = None  # uint32 [batch], what tells the rows' random numbers apart
-        if not training:
+        if not (training and drops):
             return
         if seed is None:
             seed = tf.random.uniform([2], maxval=2**31 - 1, dtype=tf.int32)
@@ -219,9 +224,8 @@ def dense(w: Weights, name: str, x: tf.Tensor) -> tf.Tensor:
 
 
 def activate(config: BertConfig, x: tf.Tensor, training: bool = False) -> tf.Tensor:
-    """The activation that the configuration names: the same values either way, sooner with their gradient in training.
-
-    Without training TensorFlow makes one operation of it and the product before.
+    """The activation that the configuration names: up to rounding the same either way, sooner with its gradient in
+    training. Without it TensorFlow makes one operation of product and activation.
     """
     return (_KERNELS if training else _ACTIVATIONS)[config.hidden_act](x)
 
@@ -233,9 +237,9 @@ def layer_norm(w: Weights, name: str, x: tf.Tensor, config: BertConfig) -> tf.Te
     return centred * scale * w[f"{name}/layer_norm/gamma"] + w[f"{name}/layer_norm/beta"]
 
 
-def masked_lm_logits(w: Weights, config: BertConfig, x: tf.Tensor) -> tf.Tensor:
+def masked_lm_logits(w: Weights, config: BertConfig, x: tf.Tensor, training: bool = False) -> tf.Tensor:
     """Vectors [rows, units] -> logits over the vocabulary, float32 [rows, vocab_size]; the decoder is the embedding."""
-    x = layer_norm(w, "mlm", _float32(activate(config, dense(w, "mlm/transform", x))), config)
+    x = layer_norm(w, "mlm", _float32(activate(config, dense(w, "mlm/transform", x), training)), config)
     decoder = tf.cast(w["embeddings/token"], w["mlm/transform/kernel"].dtype)
     return _float32(tf.matmul(tf.cast(x, decoder.dtype), decoder, transpose_b=True)) + _float32(w["mlm/bias"])
 

@@ -13,9 +13,10 @@ import tensorflow as tf
 def one_kernel(function: Callable[..., tf.Tensor]) -> Callable[..., tf.Tensor]:
     """`function`, of x and of arguments without a gradient, to values of the shape and dtype of x, made fast to train.
 
-    What comes back computes in float32, takes x of any floating dtype and gives that dtype; of its forward pass only x
-    is kept. It is `function` itself where x has no fixed shape, since each one is compiled anew (30 ms, 0.7 MB a
-    kernel), and where there is a GPU: to compile for it takes parts of CUDA that pip does not always bring.
+    The kernels compute in float32, take x of any floating dtype and give that dtype; of the forward pass only x is
+    kept. `function` itself runs, in the dtype of x, where x has no fixed shape, since each one is compiled anew (30 ms,
+    0.7 MB a kernel), and where there is a GPU: to compile for it takes parts of CUDA that pip does not always bring.
+    Outside of a graph every shape is fixed, so that training on many lengths belongs into a tf.function.
     """
 
     def in_float32(x: tf.Tensor, *given: Any) -> tf.Tensor:

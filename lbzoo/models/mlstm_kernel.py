@@ -125,8 +125,9 @@ def fast_scan(
 ) -> Tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
     """`plain_scan` with a hand-written gradient, three to four times faster to train on a CPU.
 
-    What makes it fast: the gradients of wh, wmh and the tables are a few large matrix products over all time steps
-    instead of one small product and one addition a step; the arithmetic of the gates is one compiled kernel a step.
+    What makes it fast: the gradients of wh and wmh are large matrix products over all time steps, those of the tables
+    sums over all of them, instead of a small product and an addition a step; the arithmetic of the gates is one
+    compiled kernel a step.
 
     Returns:
         (hidden states [time, batch, n] in the dtype of `wh`, c, h).

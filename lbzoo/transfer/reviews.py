@@ -167,7 +167,7 @@ def _read_sst(folder: Path, split: str) -> Iterator[tuple[str, str]]:
     path = folder / f"{split}_binary_sent.csv"
     if not path.is_file():
         raise _missing("sst", path)
-    with _Reading(path), open(path, encoding="utf-8-sig", newline="") as file:
+    with Reading(path), open(path, encoding="utf-8-sig", newline="") as file:
         rows = csv.reader(file)
         label, sentence = _columns(path, next(rows, []), ("label", "sentence"))
         for row in rows:
@@ -187,7 +187,7 @@ def _read_imdb(folder: Path, split: str) -> Iterator[tuple[str, str]]:
                 return
         raise _missing("imdb", folder / f"{split}.tsv")
     # newline="\n": reviews hold U+0085 and the like, which must not end a row; quotes mean nothing in this file
-    with _Reading(path), _OPENERS[_packing(path)](path, "rt", encoding="utf-8-sig", newline="\n") as file:
+    with Reading(path), _OPENERS[_packing(path)](path, "rt", encoding="utf-8-sig", newline="\n") as file:
         header = file.readline().rstrip("\r\n").split("\t")
         label, text = _columns(path, header, ("label", "text"))
         for number, line in enumerate(file, start=2):
@@ -205,7 +205,7 @@ def _read_aclimdb(root: Path) -> Iterator[tuple[str, str]]:
         for path in sorted(
             files, key=lambda p: (not p.stem.split("_")[0].isdigit(), p.stem.split("_")[0].zfill(12), p.name)
         ):
-            with _Reading(path):
+            with Reading(path):
                 yield path.read_bytes().decode("utf-8"), label
 
 
@@ -213,7 +213,7 @@ def _read_amazon(folder: Path, split: str) -> Iterator[tuple[str, str]]:
     path = _first(folder, "amazon_reviews.jsonl")
     if path is None:
         raise _missing("amazon", folder / "amazon_reviews.jsonl")
-    with _Reading(path), _OPENERS[_packing(path)](path, "rt", encoding="utf-8-sig", newline="\n") as file:
+    with Reading(path), _OPENERS[_packing(path)](path, "rt", encoding="utf-8-sig", newline="\n") as file:
         for number, line in enumerate(file, start=1):
             if not line.strip():
                 continue
@@ -264,7 +264,7 @@ def _missing(task: str, path: Path) -> TableError:
     return TableError(f"{task} is not in this folder: {str(path)!r} does not exist. Wanted: {WANTED[task]}.")
 
 
-class _Reading:
+class Reading:
     """Turns what can go wrong while a file is read into one error that names the file."""
 
     def __init__(self, path: Path):
