@@ -1,7 +1,7 @@
 """Pre-train a BERT on prepared token ids, in one or two phases.
 
     python -m training.pretrain_bert --recipe tiny
-    python -m training.pretrain_bert --recipe bert-mini-reviews --shards runs/tokens --run runs/mini --minutes 85 \
+    python -m training.pretrain_bert --recipe bert-mini-reviews --shards runs/tokens --run runs/mini --minutes 85 \\
         --export runs/mini-export
 
     python -m training.pretrain_bert --recipe bert-large-lamb-64k-32k --dry-run
