@@ -220,6 +220,19 @@ def bert_mini_reviews_512() -> BertRunConfig:
     )
 
 
+def bert_mini_reviews_second() -> BertRunConfig:
+    """Its third run, from what the first two made: one schedule over rows of 128 and 512. Every field [here]."""
+    base = bert_mini_reviews()
+    return dataclasses.replace(
+        base,
+        first=PhaseConfig(steps=11_500, rows=16, length=128, predictions=26),
+        second=PhaseConfig(steps=3000, rows=4, length=512, predictions=103),
+        optimizer=dataclasses.replace(base.optimizer, learning_rate=4e-3),
+        seed=3,
+        init_from="bert-mini-reviews",
+    )
+
+
 def bert_base_adamw_256() -> BertRunConfig:
     """The run of [D19]: a million steps of 256 rows, the last tenth at length 512, under one schedule."""
     return BertRunConfig(
@@ -333,6 +346,7 @@ RECIPES: Mapping[str, Callable[[], BertRunConfig]] = {
     "tiny": tiny,
     "bert-mini-reviews": bert_mini_reviews,
     "bert-mini-reviews-512": bert_mini_reviews_512,
+    "bert-mini-reviews-second": bert_mini_reviews_second,
     "bert-base-adamw-256": bert_base_adamw_256,
     "bert-large-lamb-32k": bert_large_lamb_32k,
     "bert-large-lamb-64k-32k": bert_large_lamb_64k_32k,
