@@ -159,13 +159,13 @@ def _compile(weights: BertWeights, pool: str, layers: int) -> Any:
     """(ids, segments int32 [rows, time], lengths int32 [rows]) -> float32 [rows, units], as one tf.function."""
     import tensorflow as tf
 
-    from lbzoo.models.bert_layers import encode, text_vector
+    from lbzoo.models.bert_layers import FIRST, encode, text_vector
 
     config, w, dtype = weights.config, weights.w, weights.dtype
 
     def run(ids, segments, lengths):
         mask = tf.sequence_mask(lengths, tf.shape(ids)[1])
-        x = encode(w, config, ids, segments, mask, layers=layers, softmax=dtype)
+        x = encode(w, config, ids, segments, mask, layers=layers, softmax=dtype, first_only=pool in FIRST)
         return text_vector(w, config, pool, x, mask, lengths)
 
     ids = tf.TensorSpec([None, None], tf.int32)

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from lbzoo.errors import ConfigError
 from lbzoo.models.bert import BertClassifier, BertEncoder, BertForPreTraining, initial_weights, model_for
-from lbzoo.models.bert_layers import Dropout
+from lbzoo.models.bert_layers import Dropout, encode, first_token, fused
 from lbzoo.models.config import ACTIVATIONS, HEADS, BertConfig
 from lbzoo.text.vocabulary import SPECIAL, Vocabulary
 from tests import bert_reference as reference
@@ -188,6 +188,36 @@ def test_next_sentence_classes_and_numbers_stand_on_the_pooler():
         w = values(model)
         hidden = reference.encode(w, model.config, **given)[-1]
         np.testing.assert_allclose(of(model(**given)), reference.dense(w, name, reference.pooled(w, hidden)), atol=2e-5)
+
+
+@pytest.mark.parametrize("layers", [0, 1, 2])
+def test_the_first_tokens_alone_come_to_the_same_with_fewer_operations(layers):
+    config, given = CONFIG, batch()
+    named, shape, found = made().named_weights(), given["ids"].shape, []
+    for first_only in (False, True):
+
+        def vectors(first_only=first_only):
+            with tf.GradientTape() as tape:
+                x = encode(fused(named, config), config, **given, layers=layers, first_only=first_only)
+                x = x if first_only else first_token(x, shape)
+                loss = tf.reduce_sum(tf.sin(x))
+            gradients = tape.gradient(loss, list(named.values()), unconnected_gradients="zero")
+            return x, [tf.convert_to_tensor(gradient) for gradient in gradients]
+
+        found.append(tf.nest.flatten(vectors()))
+    for one, other in zip(*found):
+        np.testing.assert_allclose(one, other, atol=2e-5)
+
+
+def test_a_classifiers_last_layer_runs_on_first_tokens_alone():
+    graph = tf.function(made("classifier").call).get_concrete_function(**batch()).graph
+    wide = CONFIG.intermediate_size
+    rows = [
+        op.outputs[0].shape[0]
+        for op in graph.get_operations()
+        if op.type == "MatMul" and op.outputs[0].shape[1] == wide
+    ]
+    assert rows == [27, 3]
 
 
 def test_every_weight_of_a_head_learns():

@@ -151,11 +151,12 @@ class _Bert(ZooModel):
         shape = tuple(ids.shape[axis] or tf.shape(ids)[axis] for axis in (0, 1))
         drop = Dropout(bool(training), seed, shape[0], dropout)
         w = fused(self._named, self.config, tf.as_dtype(self.compute_dtype))
-        x = encode(w, self.config, ids, given.pop("segments"), given.pop("mask"), drop)
+        first_only = self.head in ("classifier", "regressor")
+        x = encode(w, self.config, ids, given.pop("segments"), given.pop("mask"), drop, first_only=first_only)
         return self._output(w, x, shape, drop, **given)
 
     def _output(self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> Any:
-        """Vectors [batch * time, units] -> what the model gives."""
+        """Vectors [batch * time, units], or of a classifier or regressor [batch, units] -> what the model gives."""
         raise NotImplementedError
 
     def with_head(self, head: Optional[str], labels: Sequence[str] = (), seed: int = 0) -> "_Bert":
@@ -234,7 +235,7 @@ class BertClassifier(_Bert):
     head = "classifier"
 
     def _output(self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> tf.Tensor:
-        return _on_pooled(self.config, w, x, shape, drop)
+        return _on_pooled(self.config, w, x, drop)
 
 
 class BertRegressor(_Bert):
@@ -243,7 +244,7 @@ class BertRegressor(_Bert):
     head = "regressor"
 
     def _output(self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> tf.Tensor:
-        return _on_pooled(self.config, w, x, shape, drop)[:, 0]
+        return _on_pooled(self.config, w, x, drop)[:, 0]
 
 
 def model_for(config: BertConfig) -> Type[_Bert]:
@@ -259,9 +260,9 @@ def _masked_lm(
     return tf.reshape(masked_lm_logits(w, config, x, training), [shape[0], -1, config.vocab_size])
 
 
-def _on_pooled(config: BertConfig, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> tf.Tensor:
+def _on_pooled(config: BertConfig, w: Weights, x: tf.Tensor, drop: Dropout) -> tf.Tensor:
     rate = config.hidden_dropout_prob if config.classifier_dropout is None else config.classifier_dropout
-    return tf.cast(dense(w, config.head, drop(pooled(w, first_token(x, shape)), rate)), tf.float32)
+    return tf.cast(dense(w, config.head, drop(pooled(w, x), rate)), tf.float32)
 
 
 def _rebuilt(

@@ -19,6 +19,7 @@ from lbzoo.models.elementwise import one_kernel
 
 Weights = Mapping[str, tf.Tensor]
 Shape = Tuple[Union[int, tf.Tensor], Union[int, tf.Tensor]]
+FIRST = ("cls", "pooled")  # what is read of the first token alone
 _NEGATIVE = -1e9  # added in float32: no weight is left on a masked token, and a row without any other stays finite
 
 _ACTIVATIONS: Mapping[str, Callable[[tf.Tensor], tf.Tensor]] = {
@@ -124,6 +125,7 @@ def encode(
     drop: Optional[Dropout] = None,
     layers: Optional[int] = None,
     softmax: tf.DType = tf.float32,
+    first_only: bool = False,
 ) -> tf.Tensor:
     """Token ids [batch, time] -> vectors after `layers` transformer layers (None: all), float32 [batch * time, units].
 
@@ -133,13 +135,15 @@ def encode(
             an id, but changes nothing of the vectors where there is a token.
         softmax: dtype that attention's softmax reads and writes. bfloat16, for inference in it, spares two passes over
             the scores, which come and go in bfloat16 in any case; a CPU's kernel (oneDNN) still adds up in float32.
+        first_only: the vectors of the first tokens alone come back, [batch, units]; the last layer then makes no other.
     """
     drop = drop or Dropout(training=False)
     shape = tuple(ids.shape[axis] or tf.shape(ids)[axis] for axis in (0, 1))
     x, bias = embed(w, config, ids, segments, drop), attention_bias(mask, softmax)
-    for number in range(config.num_hidden_layers if layers is None else layers):
-        x = transformer_layer(w, config, number, x, shape, bias, drop)
-    return x
+    layers = config.num_hidden_layers if layers is None else layers
+    for number in range(layers):
+        x = transformer_layer(w, config, number, x, shape, bias, drop, first_only and number == layers - 1)
+    return first_token(x, shape) if first_only and not layers else x
 
 
 def first_token(x: tf.Tensor, shape: Shape) -> tf.Tensor:
@@ -158,14 +162,12 @@ def text_vector(
     """Vectors of the tokens [batch * time, units] -> one of each text, float32 [batch, units].
 
     Args:
-        pool: "pooled", "cls", or "mean" or "max" over the tokens that are there.
+        pool: "pooled" or "cls", where x is what `first_only` gives; "mean" or "max" over the tokens that are there.
         mask: bool [batch, time]. lengths: how many tokens each text has, one or more.
     """
-    shape = tuple(tf.unstack(tf.shape(mask)))
-    if pool in ("cls", "pooled"):
-        first = first_token(x, shape)
-        return pooled(w, first) if pool == "pooled" else first
-    x, real = tf.reshape(x, [*shape, config.hidden_size]), mask[:, :, None]
+    if pool in FIRST:
+        return pooled(w, x) if pool == "pooled" else x
+    x, real = tf.reshape(x, [*tf.unstack(tf.shape(mask)), config.hidden_size]), mask[:, :, None]
     if pool == "mean":
         return tf.reduce_sum(tf.where(real, x, 0.0), 1) / tf.cast(lengths, tf.float32)[:, None]
     return tf.reduce_max(tf.where(real, x, x.dtype.min), 1)
@@ -191,29 +193,49 @@ def attention_bias(mask: Optional[tf.Tensor], dtype: tf.DType = tf.float32) -> O
 
 
 def transformer_layer(
-    w: Weights, config: BertConfig, number: int, x: tf.Tensor, shape: Shape, bias: Optional[tf.Tensor], drop: Dropout
+    w: Weights,
+    config: BertConfig,
+    number: int,
+    x: tf.Tensor,
+    shape: Shape,
+    bias: Optional[tf.Tensor],
+    drop: Dropout,
+    first_only: bool = False,
 ) -> tf.Tensor:
-    """x [batch * time, units] -> the same shape; `shape` is (batch, time), `bias` from `attention_bias`."""
+    """x [batch * time, units] -> the same shape, or [batch, units] where only the first tokens go on; `shape` is
+    (batch, time), `bias` from `attention_bias`."""
     attention, ffn = f"layer_{number}/attention", f"layer_{number}/ffn"
-    y = dense(w, f"{attention}/output", attend(w, attention, config, x, shape, bias, drop))
+    y = dense(w, f"{attention}/output", attend(w, attention, config, x, shape, bias, drop, first_only))
+    x = first_token(x, shape) if first_only else x
     x = layer_norm(w, attention, x + _float32(drop(y, config.hidden_dropout_prob)), config)
     y = dense(w, f"{ffn}/output", activate(config, dense(w, f"{ffn}/inner", x), drop.training))
     return layer_norm(w, ffn, x + _float32(drop(y, config.hidden_dropout_prob)), config)
 
 
 def attend(
-    w: Weights, name: str, config: BertConfig, x: tf.Tensor, shape: Shape, bias: Optional[tf.Tensor], drop: Dropout
+    w: Weights,
+    name: str,
+    config: BertConfig,
+    x: tf.Tensor,
+    shape: Shape,
+    bias: Optional[tf.Tensor],
+    drop: Dropout,
+    first_only: bool = False,
 ) -> tf.Tensor:
-    """Self-attention of all heads before its output layer: [batch * time, units] -> the same shape."""
+    """Self-attention of all heads before its output layer: [batch * time, units] -> the same shape, or [batch, units]
+    where only the first tokens ask."""
     heads = config.num_attention_heads
     qkv = tf.reshape(dense(w, f"{name}/qkv", x), [*shape, 3, heads, config.hidden_size // heads])
     # [batch, heads, time, width] each; along the first axis they are taken apart without a copy
     query, key, value = tf.unstack(tf.transpose(qkv, [2, 0, 3, 1, 4]))
+    query = query[:, :, :1] if first_only else query
     # in this order TensorFlow makes one operation of it where the mask has the dtype of the products
     scores = tf.matmul(query * (config.hidden_size // heads) ** -0.5, key, transpose_b=True)
     weights = tf.nn.softmax(_float32(scores) if bias is None else tf.cast(scores, bias.dtype) + bias)
     weights = drop(tf.cast(weights, value.dtype), config.attention_probs_dropout_prob)
     mixed = tf.transpose(tf.matmul(weights, value), [0, 2, 1, 3])
+    if first_only:
+        return tf.reshape(mixed, [-1, config.hidden_size])
     return tf.reshape(mixed, tf.shape(x))  # so that TensorFlow knows: the product that follows may add x at once
 
 

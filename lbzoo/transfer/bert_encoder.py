@@ -18,7 +18,7 @@ import tensorflow as tf
 from lbzoo.bert_states import token_batches, tokens_of
 from lbzoo.errors import ConfigError
 from lbzoo.models.bert import BertEncoder
-from lbzoo.models.bert_layers import Dropout, encode, fused, text_vector
+from lbzoo.models.bert_layers import FIRST, Dropout, encode, fused, text_vector
 from lbzoo.states import BERT_POOLS, DTYPES, check_options, check_size
 from lbzoo.text.pairs import Input
 from lbzoo.text.wordpiece import WordPiece
@@ -101,7 +101,8 @@ class BertTextEncoder:
         w = fused(self.model.named_weights(), config, tf.as_dtype(self.model.compute_dtype))
         rows, time = tf.unstack(tf.shape(ids))
         mask = tf.sequence_mask(lengths, time)
-        x = encode(w, config, ids, segments, mask, Dropout(seed is not None, seed, rows))
+        drop = Dropout(seed is not None, seed, rows)
+        x = encode(w, config, ids, segments, mask, drop, first_only=self.pool in FIRST)
         return text_vector(w, config, self.pool, x, mask, lengths), tf.zeros([])
 
     def groups(self) -> list[list[tf.Variable]]:
