@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import pickle
 import warnings
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 import lbzoo
 from lbzoo.errors import ConfigError, NotFittedError, TextError, UnknownModelError
 from lbzoo.registry import DEFAULT_MODEL
+from lbzoo.transfer import finetuning
 from lbzoo.transfer.classifier import TextClassifier
 from tests.order_task import SETTINGS, small_model, texts_and_labels
 
@@ -138,7 +140,7 @@ def test_three_labels(base):
         (["a"], ["x", "y"], {}, ConfigError, "differ in length"),
         ([], [], {}, ConfigError, "no labels"),
         (["a", "b"], ["x", "y"], {"sample_weight": [1, 0]}, ConfigError, "only 'x'"),
-        (["a", "b"], ["x", "y"], {"validation_data": (["c"], ["z"])}, ConfigError, "not among the classes"),
+        (["a", "b"], ["x", "y"], {"validation_data": (["c"], ["z"])}, ConfigError, "validation labels that are not"),
         (["a", "b"], ["x", "y"], {"class_weight": {"z": 2}}, ConfigError, "not among the classes"),
     ],
 )
@@ -206,6 +208,13 @@ def test_training_that_goes_wrong_is_not_kept(base):
     assert np.isfinite(tuned.predict_proba(TEXTS)).all()
 
 
+def test_a_loss_that_is_no_number_does_not_keep_the_outcome_from_being_saved():
+    story = finetuning._Story(SimpleNamespace(groups=list), None, [])
+    for loss in (None, 0.5, float("nan"), float("inf")):
+        story.add("head", loss, None)
+    assert [row["loss"] for row in story.end().history] == [None, 0.5, None, None]
+
+
 def test_sample_weights(base):
     """Each text twice, once with either label: the heavier one wins, and only ratios matter."""
     held, twice = texts_and_labels(30, seed=4), TEXTS[:30] * 2
@@ -253,6 +262,17 @@ def test_answers(fitted):
             fitted.predict(wrong)
     with pytest.raises(ConfigError, match="labels must be among"):
         fitted.score(["x"], [1])
+
+
+def test_a_score_weighs_texts_as_it_is_told(base):
+    tuned = quick(base).fit(TEXTS[:20], LABELS[:20])
+    first, second = tuned.predict(TEXTS[:2])
+    half = [first, "x" if second == "y" else "y"]
+    for unit in (1, 3e307):  # the sum of these is beyond float64
+        assert tuned.score(TEXTS[:2], half, [3 * unit, unit]) == pytest.approx(0.75)
+    for weights in ([0, 0], [1], [1, np.nan], [2, -1], "ab"):
+        with pytest.raises(ConfigError, match="weights must be"):
+            tuned.score(TEXTS[:2], half, weights)
 
 
 def test_clone_and_copies_that_travel(base, fitted):

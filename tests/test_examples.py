@@ -7,6 +7,7 @@ import pytest
 
 from lbzoo.errors import ConfigError, TextError
 from lbzoo.transfer.examples import class_weights, labelled_texts, validation_texts
+from lbzoo.transfer.labels import number_list
 
 
 def test_rows_of_weight_zero_count_as_not_given():
@@ -16,17 +17,36 @@ def test_rows_of_weight_zero_count_as_not_given():
 
 
 @pytest.mark.parametrize(
-    "weights", [[1], [1, 2, 3], [[1, 2]], [1, -1], [1, np.nan], [np.inf, 1], [0, 0], ["1", "2"], "ab", 3]
+    "weights", [[1], [1, 2, 3], [[1, 2]], [1, -1], [1, np.nan], [np.inf, 1], [0, 0], ["1", "2"], "ab", 3, [[1], [1, 2]]]
 )
 def test_weights_that_are_none(weights):
     with pytest.raises(ConfigError, match="weights must be"):
         labelled_texts(["a", "b"], [0, 1], weights)
 
 
-@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan")])
+class NAType:
+    """As pandas.NA, which cannot be compared."""
+
+    def __bool__(self):
+        raise TypeError("boolean value of NA is ambiguous")
+
+    def __eq__(self, other):
+        return self
+
+    __ne__ = __eq__
+
+
+@pytest.mark.parametrize("missing", [None, float("nan"), np.nan, np.float32("nan"), NAType()])
 def test_a_missing_label_is_named_by_its_position(missing):
     with pytest.raises(TextError, match="labels: number 1 is no label.*Drop the rows without a label"):
         labelled_texts(["a", "b"], ["x", missing])
+    with pytest.raises(TextError, match="labels: number 1 is no number to learn.*Drop the rows without a label"):
+        labelled_texts(["a", "b"], [1, missing], None, number_list)
+
+
+def test_a_label_that_no_file_can_hold_is_named_by_its_position():
+    with pytest.raises(TextError, match=r"labels: number 1 holds half a character.*Received: '.ud83d'"):
+        labelled_texts(["a", "b"], ["\U0001f600", "\ud83d"])
 
 
 def test_validation_data_is_a_pair_or_a_triple():
@@ -50,7 +70,10 @@ def test_class_weights():
     for wrong in ("unbalanced", [1, 2], {"x": 0}, {"x": -1}, {"x": np.nan}, {"x": np.inf}, {"x": True}, {"x": "1"}):
         with pytest.raises(ConfigError, match="class_weight must"):
             class_weights(wrong, classes, given)
-    with pytest.raises(ConfigError, match="not among the classes"):
+    for names, labels in ((np.array(["x", "y"]), list("xyyy")), (np.array([3, 5]), [3, 5, 5, 5])):  # NumPy's, too
+        values = class_weights(dict(zip(names, [1, 4])), names.tolist(), labelled_texts(["a"] * 4, labels))
+        assert values.tolist() == [1, 4]
+    with pytest.raises(ConfigError, match="class_weight names labels that are not among the classes"):
         class_weights({"z": 1}, classes, given)
 
 
@@ -68,3 +91,5 @@ def test_weights_have_mean_one_where_they_are_trained_on():
     assert found.rows == [b"aa", b"b", b"c"] and found.targets is targets and found.cut == 1
     assert found.weights.dtype == np.float32 and found.weights.tolist() == [0.25, 2, 0.75]
     assert given.encoded(Bytes(), targets).weights.tolist() == [0.5, 1, 1.5]
+    huge = labelled_texts(["aa", "b", "c"], ["x", "y", "x"], [1e308] * 3)  # their sum is beyond float64
+    assert huge.encoded(Bytes(), targets, np.array([1, 1e308, 1])).weights.tolist() == [0, 3, 0]

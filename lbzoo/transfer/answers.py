@@ -12,7 +12,7 @@ import numpy as np
 
 from lbzoo.errors import ConfigError
 from lbzoo.text.pairs import Input, as_inputs
-from lbzoo.transfer.labels import Label, as_label_array, number_list, texts_and_labels
+from lbzoo.transfer.labels import Label, as_label_array, number_list, row_weights, scaled, texts_and_labels
 from lbzoo.transfer.probe import Probe
 
 
@@ -78,20 +78,22 @@ class LinearAnswers:
         """Accuracy (0 to 1), or R^2 of a regression (1 is best; numbers that are all equal give 1 or 0, never NaN).
 
         Raises:
-            ConfigError: another number of labels than texts, or none that the classifier knows.
+            ConfigError: another number of labels than texts, none that the classifier knows, or weights that are not
+                one number >= 0 for each text.
             TextError: a label that is none; a regression's must be finite numbers.
         """
         if self._decider().link == "identity":
             texts, numbers = texts_and_labels(texts, labels, read_labels=number_list)
-            weights = np.ones(len(numbers)) if sample_weight is None else np.asarray(sample_weight, np.float64)
+            weights = scaled(row_weights(sample_weight, len(numbers)))
             return squared_error_and_r2(self.predict(texts), np.array(numbers), weights / weights.sum())[1]
         texts, names = texts_and_labels(texts, labels)
         if names and not set(names) & set(self.classes_.tolist()):
             raise ConfigError(
                 f"the labels must be among {', '.join(map(repr, self.classes_.tolist()))}. Received: {names[0]!r} ..."
             )
+        weights = scaled(row_weights(sample_weight, len(names)))
         predicted = self.predict(texts).tolist()
-        return float(np.average([a == b for a, b in zip(predicted, names)], weights=sample_weight))
+        return float(np.average([a == b for a, b in zip(predicted, names)], weights=weights))
 
     def _decider(self) -> Probe:
         """The probe in use; NotFittedError where there is none."""

@@ -170,7 +170,8 @@ class TextClassifier(LinearAnswers, ClassifierMixin, BaseEstimator):
         else:
             train, held_out = given, validation_texts(validation_data, task.read_labels, given.pairs)
         # a stranger among the labels is told before a model is loaded
-        targets = [None if part is None else task.targets(part.labels) for part in (train, held_out)]
+        named = ((train, "labels"), (held_out, "labels" if validation_data is None else "validation labels"))
+        targets = [None if part is None else task.targets(part.labels, what) for part, what in named]
         encoder = encoder_of(self.model, self.dtype, self.window, self.max_length, self.pool)
         train = train.encoded(encoder, *targets[0])
         held_out = None if held_out is None else held_out.encoded(encoder, *targets[1])
@@ -235,7 +236,10 @@ class TextClassifier(LinearAnswers, ClassifierMixin, BaseEstimator):
                 f"{folder} has settings that this lbzoo does not know. Received: {', '.join(strangers)}. "
                 "Was it written by a newer one?"
             )
-        classifier = cls(**{"model": os.fspath(folder), **saved.settings})
+        name = os.fspath(folder)
+        if place.is_dir() and not is_path(name):  # a bare word would be a name of the zoo
+            name = os.path.join(os.curdir, name)
+        classifier = cls(**{"model": name, **saved.settings})
         classifier._keep(encoder_for(saved.model, saved.head, classifier.dtype, classifier.window), saved.head)
         return classifier
 

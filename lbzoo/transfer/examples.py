@@ -14,7 +14,7 @@ import numpy as np
 from lbzoo.errors import ConfigError, TextError
 from lbzoo.text.pairs import Input, TextPair
 from lbzoo.transfer.encoders import Encoder
-from lbzoo.transfer.labels import Label, encode_labels, label_list, texts_and_labels
+from lbzoo.transfer.labels import Label, encode_labels, label_list, row_weights, scaled, texts_and_labels
 
 
 @dataclasses.dataclass(frozen=True)
@@ -60,7 +60,7 @@ class LabelledTexts:
             factors: of the weights: float64 [texts], or one for all.
         """
         rows, cut = encoder.encode(self.texts)
-        weights = self.weights * factors
+        weights = scaled(scaled(self.weights) * factors)
         return Examples(rows, targets, (weights / weights.mean()).astype(np.float32), cut)
 
 
@@ -82,17 +82,7 @@ def labelled_texts(
         ConfigError: lengths that differ, no rows, weights that are no finite numbers >= 0, or all 0.
     """
     texts, labels = texts_and_labels(texts, labels, what, read_labels)
-    if sample_weight is None:
-        return LabelledTexts(texts, labels, np.ones(len(texts)))
-    weights = np.asarray(sample_weight)
-    if weights.shape != (len(texts),) or weights.dtype.kind not in "fiub":
-        raise ConfigError(
-            f"{what}weights must be one number for each text. Received: shape {list(weights.shape)}, dtype "
-            f"{weights.dtype}, for {len(texts)} texts."
-        )
-    weights = weights.astype(np.float64)
-    if not np.isfinite(weights).all() or (weights < 0).any() or not weights.any():
-        raise ConfigError(f"{what}weights must be finite, not negative and not all 0. Received: {weights[:8]} ...")
+    weights = row_weights(sample_weight, len(texts), what)
     return LabelledTexts(texts, labels, weights).take(np.flatnonzero(weights))
 
 
@@ -126,12 +116,15 @@ def class_weights(class_weight: Any, classes: Sequence[Label], given: LabelledTe
     if class_weight is None:
         return found
     if isinstance(class_weight, str) and class_weight == "balanced":
-        held = np.bincount(encode_labels(given.labels, classes)[1], given.weights, len(classes))
-        return given.weights.sum() / (len(classes) * held)
+        weights = scaled(given.weights)
+        held = np.bincount(encode_labels(given.labels, classes)[1], weights, len(classes))
+        return weights.sum() / (len(classes) * held)
     if not isinstance(class_weight, Mapping):
         raise ConfigError(f"class_weight must be a dict, 'balanced' or None. Received: {class_weight!r}.")
     if class_weight:
-        found[encode_labels(list(class_weight), classes)[1]] = [_factor(each) for each in class_weight.values()]
+        names = label_list(class_weight, "class_weight")  # NumPy's are labels, too
+        places = encode_labels(names, classes, "class_weight names labels")[1]
+        found[places] = [_factor(each) for each in class_weight.values()]
     return found
 
 

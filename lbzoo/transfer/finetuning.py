@@ -196,7 +196,9 @@ class _Story:
         if self.held_out is None or self.best is None or found.better_than(self.best):
             self.best = None if self.held_out is None else found
             self.best_epoch, self.head, self.kept = row["epoch"], head, [v.numpy() for v in self.variables]
-        self.history.append(row)
+        # where steps were skipped a loss is no number, which no file holds
+        odd = [name for name, value in row.items() if isinstance(value, float) and not np.isfinite(value)]
+        self.history.append({**row, **dict.fromkeys(odd)})
 
     def without_gain(self) -> int:
         """Epochs since the best one."""

@@ -32,7 +32,7 @@ def label_list(labels: Iterable[Any], what: str = "labels") -> list[Label]:
     if len(kinds) > 1:
         first = {kind: next(name for name in names if type(name) is kind) for kind in kinds}
         shown = ", ".join(sorted(f"{kind.__name__} {name!r}" for kind, name in first.items()))
-        raise TextError(f"{what} must all be of one type. Received: {shown}.")
+        raise TextError(f"{what} must all be of one type. Received: {shown}. Turn all of them into one, such as str.")
     return names
 
 
@@ -51,8 +51,7 @@ def number_list(labels: Iterable[Any], what: str = "labels") -> list[float]:
     for position, label in enumerate(numbers):
         label = label.item() if isinstance(label, np.generic) else label
         if isinstance(label, bool) or not isinstance(label, (int, float)) or not math.isfinite(label):
-            missing = label is None or label != label or type(label).__name__ in ("NAType", "NaTType")
-            advice = "Drop the rows without a label." if missing else "A regression needs finite numbers."
+            advice = "Drop the rows without a label." if _missing(label) else "A regression needs finite numbers."
             raise TextError(
                 f"{what}: number {position} is no number to learn. Received: {type(label).__name__} {label!r}. {advice}"
             )
@@ -80,8 +79,44 @@ def texts_and_labels(
     return found, names
 
 
-def encode_labels(names: Sequence[Label], classes: Sequence[Label] | None = None) -> tuple[list[Label], np.ndarray]:
+def row_weights(weights: Any, rows: int, what: str = "") -> np.ndarray:
+    """Weights, one for each row, float64 [rows], of which the ratios matter; `what` stands before the word in an error.
+
+    None: all are 1.
+
+    Raises:
+        ConfigError: not one number for each row; not finite, negative, or all 0.
+    """
+    if weights is None:
+        return np.ones(rows)
+    try:
+        found = np.asarray(weights)
+    except ValueError:  # lists of different lengths
+        found = np.empty(0, object)
+    if found.shape != (rows,) or found.dtype.kind not in "fiub":
+        raise ConfigError(
+            f"{what}weights must be one number for each text. Received: shape {list(found.shape)}, dtype "
+            f"{found.dtype}, for {rows} texts."
+        )
+    found = found.astype(np.float64)
+    if not np.isfinite(found).all() or (found < 0).any() or not found.any():
+        shown = ", ".join(f"{weight:g}" for weight in found[:8]) + (", ..." if rows > 8 else "")
+        raise ConfigError(f"{what}weights must be finite, not negative and not all 0. Received: {shown}.")
+    return found
+
+
+def scaled(weights: np.ndarray) -> np.ndarray:
+    """Weights, float64, divided by a power of two, so that the largest is about 1 and sums of them stay finite."""
+    return np.ldexp(weights, -np.frexp(weights.max())[1])
+
+
+def encode_labels(
+    names: Sequence[Label], classes: Sequence[Label] | None = None, what: str = "labels"
+) -> tuple[list[Label], np.ndarray]:
     """(classes, positions int64 [rows]): sorted classes of the names, or the given ones.
+
+    Args:
+        what: what to call the names in an error.
 
     Raises:
         ConfigError: a name that is not among the given classes.
@@ -91,7 +126,7 @@ def encode_labels(names: Sequence[Label], classes: Sequence[Label] | None = None
     strangers = [name for name in set(names) if name not in place or type(name) is not type(classes[0])]
     if strangers:
         shown = ", ".join(sorted(map(repr, strangers))[:5])
-        raise ConfigError(f"labels that are not among the classes {classes[:10]!r}. Received: {shown}.")
+        raise ConfigError(f"{what} that are not among the classes {classes[:10]!r}. Received: {shown}.")
     return classes, np.fromiter((place[name] for name in names), np.int64, len(names))
 
 
@@ -122,11 +157,28 @@ def _scalar(label: Any, position: int, what: str) -> Label:
     if isinstance(label, bool):
         return label
     if isinstance(label, str):
+        _require_utf8(label, position, what)
         return str.__str__(label)
     if isinstance(label, int):
         return int(label)
     if isinstance(label, float) and label.is_integer():
         return float(label)
-    missing = label is None or label != label or type(label).__name__ in ("NAType", "NaTType")
-    advice = "Drop the rows without a label." if missing else "A label names a class: str, int, bool or a whole float."
+    advice = "A label names a class: str, int, bool or a whole float."
+    advice = "Drop the rows without a label." if _missing(label) else advice
     raise TextError(f"{what}: number {position} is no label. Received: {type(label).__name__} {label!r}. {advice}")
+
+
+def _require_utf8(label: str, position: int, what: str) -> None:
+    try:
+        label.encode("utf-8")
+    except UnicodeEncodeError:  # told before the training, not when its outcome is to be saved
+        raise TextError(
+            f"{what}: number {position} holds half a character, which no file can hold. Received: {label!r}. "
+            "Mend the labels, or give others for them."
+        ) from None
+
+
+def _missing(label: Any) -> bool:
+    if label is None or type(label).__name__ in ("NAType", "NaTType"):  # pandas.NA cannot be compared
+        return True
+    return isinstance(label, float) and math.isnan(label)

@@ -17,8 +17,8 @@ from lbzoo.transfer.probe import Probe, hold_out, link_of
 class Task(Protocol):
     """What `fit` asks of a task, made from what was given to it and from `class_weight`."""
 
-    def targets(self, labels: Sequence[Any]) -> tuple[np.ndarray, Any]:
-        """(Targets as of `Examples`, factors of the weights as of `LabelledTexts.encoded`)."""
+    def targets(self, labels: Sequence[Any], what: str = "labels") -> tuple[np.ndarray, Any]:
+        """(Targets as of `Examples`, factors of the weights as of `LabelledTexts.encoded`); errors call them `what`."""
 
     def split(self, labels: Sequence[Any], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """(Rows to train on, rows to hold out), ascending; the second may be empty."""
@@ -45,9 +45,9 @@ class Classify:
             raise ConfigError(f"a classifier needs labels of two classes or more. Received: only {self.classes[0]!r}.")
         self.factors = class_weights(class_weight, self.classes, given)
 
-    def targets(self, labels: Sequence[Label]) -> tuple[np.ndarray, np.ndarray]:
+    def targets(self, labels: Sequence[Label], what: str = "labels") -> tuple[np.ndarray, np.ndarray]:
         """(Positions of the classes, int64; the weights of these classes). ConfigError for a label of no class."""
-        found = encode_labels(labels, self.classes)[1]
+        found = encode_labels(labels, self.classes, what)[1]
         return found, self.factors[found]
 
     def split(self, labels: Sequence[Label], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
@@ -74,9 +74,9 @@ class Regress:
         _numbers(given.labels)
         self.spread = float(np.std(given.labels))
 
-    def targets(self, labels: Sequence[float]) -> tuple[np.ndarray, float]:
+    def targets(self, labels: Sequence[float], what: str = "labels") -> tuple[np.ndarray, float]:
         """(The numbers, float32; no factors)."""
-        return _numbers(labels), 1.0
+        return _numbers(labels, what), 1.0
 
     def split(self, labels: Sequence[float], fraction: float, seed: int) -> tuple[np.ndarray, np.ndarray]:
         """That fraction is held out, at least one of two."""
@@ -90,10 +90,10 @@ class Regress:
         return Probe(head.coef, head.intercept, (), **reads, meta=meta, link=link_of(()))
 
 
-def _numbers(labels: Sequence[float]) -> np.ndarray:
+def _numbers(labels: Sequence[float], what: str = "labels") -> np.ndarray:
     largest = max(labels, key=abs)
     if abs(largest) > np.finfo(np.float32).max:
-        raise ConfigError(f"labels must fit into float32. Received: {largest!r}.")
+        raise ConfigError(f"{what} must fit into float32. Received: {largest!r}.")
     return np.array(labels, np.float32)
 
 
