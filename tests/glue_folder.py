@@ -53,12 +53,12 @@ def write_rows(path: Path, rows: list[list[str]], packed: bool = False) -> Path:
 
 
 def made_text(row: int, column: int, label: int) -> str:
-    """Words that say the label, for a model to learn it: 1 is "good"."""
-    return f'{WORDS[row % 10]} {WORDS[(row + 3 * column) % 10]} {"good" if label else "bad"} "'
+    """Words that say the label, for a model to learn it: 1 is "good". A hundred rows differ."""
+    return f'{WORDS[row % 10]} {WORDS[(row // 10 + 3 * column) % 10]} {"good" if label else "bad"} "'
 
 
-def made_split(folder: Path, task: Task, split: str, rows: int, packed: bool = False) -> Path:
-    """Write one split of `rows` rows, with every label in turn."""
+def made_split(folder: Path, task: Task, split: str, rows: int, packed: bool = False, start: int = 0) -> Path:
+    """Write one split of `rows` rows, with every label in turn, the made texts from number `start` on."""
     labelled = split not in task.submission
     if task.name == "cola":
         columns = task.headerless if labelled else ("index", "sentence")
@@ -75,15 +75,18 @@ def made_split(folder: Path, task: Task, split: str, rows: int, packed: bool = F
         cells = dict.fromkeys(columns, "x")
         cells[task.index] = str(row)
         cells[task.label] = f"{5 * label:.3f}" if task.regression else task.in_files[label]
-        cells.update({name: made_text(row, place, label) for place, name in enumerate(task.texts)})
+        cells.update({name: made_text(start + row, place, label) for place, name in enumerate(task.texts)})
         table.append([cells[name] for name in columns])
     return write_rows(folder / task.folder / f"{split}.tsv", table, packed)
 
 
 def made_glue(folder: Path, name: str, train: int = 24, dev: int = 12, test: int = 6) -> Path:
-    """All splits of a task, and of MNLI the diagnostic set; the folder."""
+    """All splits of a task, no two with a row in common, and of MNLI the diagnostic set; the folder."""
+    start = 0
     for split in TASKS[name].rows:
-        made_split(folder, TASKS[name], split, train if split == "train" else dev if split.startswith("dev") else test)
+        rows = train if split == "train" else dev if split.startswith("dev") else test
+        made_split(folder, TASKS[name], split, rows, start=start)
+        start += rows
     if name == "mnli":
         made_split(folder, TASKS["ax"], "diagnostic", test)
     return folder

@@ -223,3 +223,10 @@ def test_a_hub_out_of_reach_and_a_missing_library_say_what_to_do(hub, monkeypatc
     monkeypatch.setitem(sys.modules, "datasets", None)
     with pytest.raises(MissingPartError, match=r"pip install 'lbzoo\[glue\]'"):
         read_hub_split(TASKS["rte"], "train")
+
+
+@pytest.mark.parametrize("name", [name for name in TASKS if name != "ax"])
+def test_the_made_up_splits_have_no_row_in_common(tmp_path, name):
+    made_glue(tmp_path, name)
+    texts = [text for split in TASKS[name].rows for text in read_split(TASKS[name], tmp_path, split).texts]
+    assert len(set(texts)) == len(texts)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 
 import pytest
 
@@ -105,13 +106,18 @@ def test_the_command_writes_the_table_and_check_finds_an_old_one(tmp_path, capsy
     [
         ([other(train_rows=200)], "trained on 200 of 2490 rows"),
         ([RTE, RTE], "1.json: there is another result of `some-bert` on rte"),
+        ([RTE, {"task": "rte"}], "1.json is no results.json of .* Received: no model, train_rows, dev"),
+        ([[RTE]], "0.json is no results.json of"),
+        ([other(task="squad")], "0.json is no results.json .* Received: task 'squad'"),
     ],
 )
 def test_what_is_no_result_of_its_own_is_refused(results, message, tmp_path, capsys):
     root = put(tmp_path, *results)
     with pytest.raises(ValueError, match=message):
         read_results(root / "training" / "glue_results")
-    assert glue_report.main([], root) == 1 and message in capsys.readouterr().err
+    assert glue_report.main([], root) == 1 and re.search(message, capsys.readouterr().err)
+    (root / "training" / "glue_results" / "0.json").write_text("{")
+    assert glue_report.main([], root) == 1 and "0.json cannot be parsed: it is not JSON" in capsys.readouterr().err
 
 
 def test_readme_is_up_to_date(root):

@@ -45,11 +45,12 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
     """All results, by file name.
 
     Raises:
-        ValueError: one of a part of the training rows, or two of the same task, model and use of it.
+        ValueError: a file that holds no such results, one of a part of the training rows, or two of the same task,
+            model and use of it.
     """
     found: dict[tuple[str, str], dict[str, Any]] = {}
     for path in sorted(folder.glob("*.json")):
-        result = parse_json(path.read_bytes())
+        result = _result(path)
         key, rows = (result["task"], title(result)), TASKS[result["task"]].rows["train"]
         if key in found:
             raise ValueError(f"{path.name}: there is another result of {key[1]} on {key[0]}. Keep one.")
@@ -57,6 +58,20 @@ def read_results(folder: Path) -> list[dict[str, Any]]:
             raise ValueError(f"{path.name}: trained on {result['train_rows']} of {rows} rows, which is no result.")
         found[key] = result
     return list(found.values())
+
+
+def _result(path: Path) -> dict[str, Any]:
+    try:
+        result = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path.name} cannot be parsed: {error}. Copy it again.") from error
+    wanted = ("task", "model", "train_rows", "dev", "majority_baseline", "runs", "minutes", "learning_rates")
+    wanted = (*wanted, "early_stopping", "no_better_than_majority")
+    missing = [name for name in wanted if not isinstance(result, dict) or name not in result]
+    if missing or result["task"] not in TASKS:
+        told = f"no {', '.join(missing)}" if missing else f"task {result['task']!r}"
+        raise ValueError(f"{path.name} is no results.json of finetune_glue or glue_linear. Received: {told}.")
+    return result
 
 
 def table(results: Sequence[dict[str, Any]]) -> str:
