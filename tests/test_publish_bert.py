@@ -8,7 +8,7 @@ import pytest
 
 import lbzoo
 from lbzoo.manifest import BundledSource, read_manifest
-from training import bert_evaluate, pretrain_bert, publish_bert, sample_reviews
+from training import bert_evaluate, pretrain_bert, publish, publish_bert, sample_reviews
 from training.prepare_bert import prepare
 
 SMALL = ("model.num_hidden_layers=1", "model.hidden_size=16", "model.intermediate_size=32", "model.vocab_size=300")
@@ -70,3 +70,26 @@ def test_another_model_or_another_vocabulary_is_one_line(exported, root, tiny_ch
     ):
         assert bert_evaluate.main(arguments) == 1
         assert re.match(f"bert_evaluate: error: .*{words}", capsys.readouterr().err.splitlines()[-1])
+
+
+@pytest.mark.parametrize("module", [publish, publish_bert])
+def test_what_cannot_be_published_is_one_line(module, tiny_checkpoint, tmp_path, capsys):
+    cards = {name: tmp_path / f"{name}.json" for name in ("whole", "part", "broken", "list")}
+    for path, text in zip(cards.values(), (json.dumps(TRAINING), '{"notes": []}', "{", "[]")):
+        path.write_text(text)
+    usual = {"folder": tmp_path / "none", "--name": "mine", "--data": tmp_path, "--training": cards["whole"]}
+    for change, words in (
+        ({}, "no checkpoint folder here"),
+        ({"folder": tmp_path}, "config.json cannot be read"),
+        ({"folder": tiny_checkpoint}, "Received: .*MLSTM"),
+        ({"--name": "../mine"}, "a name is lower-case words.*Received: --name '../mine'"),
+        ({"--data": tmp_path / "none"}, "--data names the folder.*none', no folder"),
+        ({"--training": tmp_path / "none.json"}, "none.json"),
+        ({"--training": cards["part"]}, "Missing: description, license, training_data"),
+        ({"--training": cards["broken"]}, "broken.json cannot be parsed: it is not JSON"),
+        ({"--training": cards["list"]}, "must be a JSON object"),
+    ):
+        folder, *options = {**usual, **change}.items()
+        assert module.main([str(folder[1]), *(str(word) for pair in options for word in pair)]) == 1
+        line = capsys.readouterr().err.splitlines()[-1]
+        assert re.match(f"publish: error: .*{words}", line)

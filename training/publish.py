@@ -9,6 +9,7 @@ holds what cannot be measured: description, what the weights were trained on and
 from __future__ import annotations
 
 import argparse
+import functools
 import json
 import os
 import subprocess
@@ -18,18 +19,23 @@ from pathlib import Path
 from typing import Any, Callable, Optional
 
 from lbzoo import checkpoint
+from lbzoo.errors import ConfigError
+from lbzoo.files import brief, parse_json
 from lbzoo.folder import manifest_files
+from lbzoo.manifest import NAME
 from lbzoo.models.mlstm import MLSTMLanguageModel
 from lbzoo.transfer.probe import Probe
 from lbzoo.transfer.reviews import NEGATIVE, POSITIVE, evaluate, frozen_probe_results, read_task
 from lbzoo.transfer.sentiment import SentimentClassifier
 from training import teacher
+from training.command import ended
 from training.evaluate import amazon_bits
 from training.objectives import SentimentReadOut
 from training.sources import task_folder, training_documents
 
 ROOT = Path(__file__).resolve().parent.parent
 TASKS = ("sst", "imdb", "amazon")
+STATED = ("description", "license", "training_data", "notes")  # what the file given by --training has to hold
 
 
 def read_out_probe(read_out: SentimentReadOut) -> Probe:
@@ -125,6 +131,9 @@ def bundle(model: Any, name: str, card: Mapping[str, Any], probe: Optional[Probe
 def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any]) -> dict[str, Any]:
     """Measure `folder`, write it with its card as a bundled checkpoint, and enter it into the manifest; the card."""
     model, probe = checkpoint.load(folder), checkpoint.load_probe(folder)
+    if not isinstance(model, MLSTMLanguageModel) or probe is None:
+        received = type(model).__name__ + (" without a probe" if probe is None else "")
+        raise ConfigError(f"an mLSTM with its probe is published here. Received: {folder}, a {received}.")
     card = {**training, "results": results(folder, name, data), "baselines": baselines(folder, name, data)}
     bundle(model, name, card, probe)
     return card
@@ -135,8 +144,12 @@ def command_line(
     trainer: str,
     publish: Callable[[Path, str, Path, Mapping[str, Any]], Mapping[str, Any]],
     arguments: Optional[Sequence[str]] = None,
-) -> None:
-    """Publish what `trainer` exported; README's table of models follows, and the card is printed."""
+) -> int:
+    """Publish what `trainer` exported; README's table of models follows, and the card is printed.
+
+    Returns:
+        The exit status, 0, or 1 where a folder, the name or the file given by --training cannot be used.
+    """
     parser = argparse.ArgumentParser(description=description, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path, help=f"what `{trainer} --export` wrote")
     parser.add_argument("--name", required=True)
@@ -145,15 +158,41 @@ def command_line(
     options = parser.parse_args(arguments)
     if options.data is None:
         parser.error("--data FOLDER, or LBZOO_DATA, says where the review sets are")
-    card = publish(options.folder, options.name, options.data, json.loads(options.training.read_text()))
-    subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")], check=True)
+    return ended("publish", functools.partial(_publish, options, publish))
+
+
+def _publish(
+    options: argparse.Namespace, publish: Callable[[Path, str, Path, Mapping[str, Any]], Mapping[str, Any]]
+) -> int:
+    if not NAME.match(options.name):
+        raise ConfigError(
+            f"a name is lower-case words and numbers joined by - _ or . Received: --name {brief(options.name)}."
+        )
+    training = _stated(options.training)
+    if not Path(options.data).is_dir():
+        raise ConfigError(f"--data names the folder of the review sets. Received: {str(options.data)!r}, no folder.")
+    card = publish(options.folder, options.name, Path(options.data), training)
+    table = subprocess.run([sys.executable, str(ROOT / "scripts" / "model_table.py")])
     print(json.dumps(card, indent=1))
+    return table.returncode
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line."""
-    command_line(__doc__, "training.pretrain_mlstm", publish, arguments)
+def _stated(path: Path) -> dict[str, Any]:
+    """What the file given by --training says, before hours go into measuring."""
+    try:
+        values = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path} cannot be parsed: {error}. It holds JSON: {', '.join(STATED)}.") from error
+    missing = [name for name in STATED if not isinstance(values, dict) or name not in values]
+    if missing:
+        raise ConfigError(f"{path} must be a JSON object with {', '.join(STATED)}. Missing: {', '.join(missing)}.")
+    return values
+
+
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; returns the exit status."""
+    return command_line(__doc__, "training.pretrain_mlstm", publish, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())

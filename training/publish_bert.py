@@ -9,6 +9,7 @@ it again. The file given by --training holds what cannot be measured: descriptio
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Optional
@@ -45,10 +46,10 @@ def publish(folder: Path, name: str, data: Path, training: Mapping[str, Any], ro
     return card
 
 
-def main(arguments: Optional[Sequence[str]] = None) -> None:
-    """The command line."""
-    command_line(__doc__, "training.pretrain_bert", publish, arguments)
+def main(arguments: Optional[Sequence[str]] = None) -> int:
+    """The command line; returns the exit status."""
+    return command_line(__doc__, "training.pretrain_bert", publish, arguments)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(main())
