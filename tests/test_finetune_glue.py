@@ -139,6 +139,24 @@ def test_a_folder_of_runs_with_other_options_is_refused(tune, model):
     assert status == 1 and "settings was " in err and "seeds and learning rates alone may be added" in err
 
 
+def test_a_damaged_file_or_the_results_of_linear_models_are_one_error(trained, model, tmp_path, capsys):
+    for name, damage, message in (
+        ("config.json", "{", "config.json is damaged: it is not JSON"),
+        ("config.json", "[]", "config.json is damaged. Received: []"),
+        ("rate-0.01-seed-2/result.json", "", "result.json is damaged: it is not JSON"),
+        ("config.json", None, "has the results of training.glue_linear"),
+    ):
+        shutil.copytree(trained[0] / "out", tmp_path / "out")
+        path = tmp_path / "out" / name
+        path.unlink()
+        if damage is not None:
+            path.write_text(damage)
+        capsys.readouterr()
+        assert finetune_in(tmp_path, "rte", model, "--seeds", 2, *TRAINED, frozen=False)[0] == 1
+        assert message in capsys.readouterr().err.splitlines()[-1]
+        shutil.rmtree(tmp_path / "out")
+
+
 def test_a_failed_seed_is_shown_and_ranks_below_every_figure(tune, model, monkeypatch):
     real = glue_runs.finetune
 

@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Optional
 
 from lbzoo.errors import ConfigError
-from lbzoo.files import parse_json
 from training import glue_output
 from training.command import add_cluster_options, ended, on_cluster
 
@@ -113,19 +112,13 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
 
 def _claim(folder: Path, config: dict[str, Any]) -> None:
     """Keep what all runs of a folder share, or compare with what is kept there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    path = folder / CONFIG
-    if not path.exists():
-        glue_output.write_text(path, json.dumps(config, indent=1) + "\n")
+    glue_output.require_same(folder, CONFIG, config, "seeds and learning rates alone may be added")
+    if (folder / CONFIG).exists():
         return
-    kept = parse_json(path.read_bytes())
-    other = [name for name in config if kept.get(name) != config[name]]
-    if other:
-        told = "; ".join(f"{name} was {kept.get(name)!r}, is {config[name]!r}" for name in other)
-        raise ConfigError(
-            f"{str(folder)!r} holds runs with other options. Received: {told}. Give another --output; seeds and "
-            "learning rates alone may be added."
-        )
+    if (folder / glue_output.RESULTS).exists():
+        raise ConfigError(f"{str(folder)!r} has the results of training.glue_linear. Give --output another folder.")
+    folder.mkdir(parents=True, exist_ok=True)
+    glue_output.write_text(folder / CONFIG, json.dumps(config, indent=1) + "\n")
 
 
 def _tell(line: str, cluster: Cluster) -> None:

@@ -14,6 +14,7 @@ The folds follow from the seed, and all else is the same with every seed. The re
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 import time
 import warnings
@@ -43,6 +44,7 @@ from training.finetune_glue import CONFIG
 from training.glue_data import Data, read_data
 
 TFIDF = "tfidf"
+WORD = r"\w+|[^\w\s]"  # or a mark
 FOLDS, MAX_ITER = 5, 1000
 C_OF_FEATURES = tuple(10.0**power for power in range(-6, 1))  # inverse penalties; of a ridge, its alpha is 1 / C
 C_OF_TFIDF = tuple(10.0**power for power in range(-2, 3))
@@ -52,9 +54,14 @@ class TfidfOfTexts(TransformerMixin, BaseEstimator):
     """Texts, or pairs, -> TF-IDF of words and pairs of words, sparse float64; the words are learnt from both texts."""
 
     def fit(self, texts: Sequence[GlueText], y: Any = None) -> TfidfOfTexts:
-        """Learn words and their weights."""
-        self.vectorizer_ = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"\w+|[^\w\s]")
-        self.vectorizer_.fit([text for column in columns(texts) for text in column])
+        """Learn words and their weights; ConfigError where no text has any."""
+        found = [text for column in columns(texts) for text in column]
+        if not any(re.search(WORD, text) for text in found):
+            raise ConfigError(
+                f"TF-IDF needs words to learn. Received: {len(found)} blank texts in what it is fitted on, which is "
+                "train or a part of it. Look at the columns of the data, or train on more rows."
+            )
+        self.vectorizer_ = TfidfVectorizer(ngram_range=(1, 2), sublinear_tf=True, token_pattern=WORD).fit(found)
         return self
 
     def transform(self, texts: Sequence[GlueText]) -> scipy.sparse.csr_matrix:
@@ -115,7 +122,7 @@ def fitted(inputs: Inputs, train: Split, seed: int) -> tuple[Pipeline, float]:
     task, rows = train.task, inputs.rows[train.name]
     kind = KFold if task.regression else StratifiedKFold
     folds = kind(_folds(train), shuffle=True, random_state=seed)
-    search = GridSearchCV(inputs.model, inputs.grid, scoring=_merit(task), cv=folds, refit=False)
+    search = GridSearchCV(inputs.model, inputs.grid, scoring=_merit(task), cv=folds, refit=False, error_score="raise")
     with warnings.catch_warnings():  # only the kept fit may complain
         warnings.simplefilter("ignore", ConvergenceWarning)
         search.fit(rows, train.labels)
@@ -171,18 +178,21 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     for note in data.notes:
         glue_output.tell(f"note: {note}")
     _folds(data.train)  # raises before features are read
-    _claim(given.output)
+    frozen = given.features != TFIDF
+    fixed = {
+        "model": glue_output.model_name(given.features) if frozen else None,
+        "system": "frozen" if frozen else TFIDF,
+        "task": task.name,
+        "data": data.digest(),
+    }
+    _claim(given.output, fixed)
     inputs, runs, answers = Inputs(given.features, data), [], {}
     for seed in range(1, given.seeds + 1):
         told, answers[seed] = run(inputs, data, seed)
         runs.append(told)
         glue_output.tell(f"{task.name} seed {seed}: C {told['C']:g}, {glue_output.told(told)}")
-    frozen = given.features != TFIDF
     results = {
-        "model": glue_output.model_name(given.features) if frozen else None,
-        "system": "frozen" if frozen else TFIDF,
-        "task": task.name,
-        "data": data.digest(),
+        **fixed,
         "early_stopping": False,
         **glue_output.figures(data, runs),
         "command": glue_output.command("glue_linear", given, options()),
@@ -197,10 +207,12 @@ def measure(given: argparse.Namespace) -> dict[str, Any]:
     return results
 
 
-def _claim(folder: Path) -> None:
-    """Make the folder of the results; ConfigError for one of fine-tuning, whose results have the same names."""
+def _claim(folder: Path, fixed: dict[str, Any]) -> None:
+    """Make the folder of the results; ConfigError for one of fine-tuning, whose results have the same names, and for
+    one with the results of something else."""
     if (folder / CONFIG).exists():
         raise ConfigError(f"{str(folder)!r} has the runs of training.finetune_glue. Give --output another folder.")
+    glue_output.require_same(folder, glue_output.RESULTS, fixed, "seeds alone may be added")
     folder.mkdir(parents=True, exist_ok=True)
 
 

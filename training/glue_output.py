@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import lbzoo
 from lbzoo.errors import ConfigError
-from lbzoo.files import replaced_file
+from lbzoo.files import brief, parse_json, replaced_file
 from lbzoo.loading import is_path
 from lbzoo.transfer.glue_metrics import majority_baseline
 from training import glue_summary
@@ -58,6 +58,34 @@ def figures(data: Data, runs: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "minutes": minutes[len(minutes) // 2],
         "runs": list(runs),
     }
+
+
+def read(path: Path) -> dict[str, Any]:
+    """The JSON object in a file that such a command wrote; ConfigError where it is damaged."""
+    try:
+        found = parse_json(path.read_bytes())
+    except ValueError as error:
+        raise ConfigError(f"{path} is damaged: {error}. Delete it to start again without it.") from error
+    if not isinstance(found, dict):
+        raise ConfigError(f"{path} is damaged. Received: {brief(found)}. Delete it to start again without it.")
+    return found
+
+
+def require_same(folder: Path, name: str, fixed: dict[str, Any], free: str) -> None:
+    """ConfigError where the file of this name in a folder of results, if it is there, says otherwise than `fixed`.
+
+    Args:
+        free: what may differ, in words.
+    """
+    if not (folder / name).exists():
+        return
+    kept = read(folder / name)
+    other = [field for field in fixed if kept.get(field) != fixed[field]]
+    if other:
+        told = "; ".join(f"{field} was {kept.get(field)!r}, is {fixed[field]!r}" for field in other)
+        raise ConfigError(
+            f"{str(folder)!r} holds runs with other options. Received: {told}. Give another --output; {free}."
+        )
 
 
 def write(folder: Path, results: dict[str, Any]) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from lbzoo.errors import TrainingError
-from lbzoo.files import parse_json, replaced_folder
+from lbzoo.files import replaced_folder
 from lbzoo.states import BATCH_SIZE
 from lbzoo.text.pairs import as_inputs
 from lbzoo.transfer.encoders import Encoder, encoder_of
@@ -28,6 +28,7 @@ from lbzoo.transfer.glue_metrics import score
 from lbzoo.transfer.labels import label_list, number_list
 from lbzoo.transfer.tasks import Classify, Regress
 from lbzoo.transfer.tasks import Task as Kind
+from training import glue_output
 from training.cluster import Cluster
 from training.glue_data import Data
 
@@ -79,7 +80,7 @@ class Runs:
         ended = (path / RESULT).is_file()
         self.cluster.agreed(int(ended), f"whether {path.name} has ended")
         if ended:
-            return parse_json((path / RESULT).read_bytes())
+            return glue_output.read(path / RESULT)
         start = time.monotonic()
         found: dict[str, Any] = {"rate": rate, "seed": seed}
         answers: dict[str, list[Any]] = {}
