@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import lbzoo
+from lbzoo.errors import ConfigError
 from lbzoo.models.bert import BertForPreTraining
 from tests import kill_sweep
 from training import bert_evaluate, bert_run, pretrain_bert, sample_reviews
@@ -150,6 +151,9 @@ def test_shards_without_held_out_text_train_all_the_same(tmp_path):
     assert not set(SPLITS) - {"train"} & set(json.loads((tokens / "index.json").read_text())["splits"])
     _, end = bert_run.train(small(**{"first.steps": "1", "second.steps": "0"}), tokens, tmp_path / "run")
     assert end.complete and not (tmp_path / "run" / "heldout.csv").exists()
+    with pytest.raises(ConfigError, match="--best chooses by figures on held-out text"):
+        bert_run.train(small(), tokens, tmp_path / "other", best=True)
+    assert not list((tmp_path / "other").glob("step-*"))
 
 
 def test_a_dry_run_prints_the_plan_and_trains_nothing(shards, tmp_path, capsys):

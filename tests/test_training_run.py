@@ -1,5 +1,7 @@
 """A run: it learns, stops and resumes exactly, skips what is not finite, and exports what lbzoo loads."""
 
+import argparse
+import functools
 import json
 import os
 import re
@@ -7,6 +9,8 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -17,8 +21,9 @@ from lbzoo._keras import adam
 from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.optimizers.schedules import LinearDecay
 from lbzoo.optimizers.update import Update
-from training import evaluate, heldout, loop, pretrain_mlstm, sample_reviews, trainer
+from training import command, evaluate, heldout, loop, pretrain_mlstm, sample_reviews, trainer
 from training.checkpointing import Checkpoints
+from training.cluster import Cluster
 from training.evaluate import bits_per_character
 from training.heldout import HeldOut
 from training.inputs import Fields
@@ -111,7 +116,7 @@ def test_another_configuration_in_the_same_folder_is_refused(uninterrupted, caps
     assert "optimizer differ" in capsys.readouterr().err
 
 
-def run_loop(folder, config, check=lambda limit: None, **options):
+def run_loop(folder, config, check=lambda limit: None, evaluate=dict, **options):
     """Two steps of the loop around nothing."""
     checkpoints = Checkpoints(folder, {"variable": tf.Variable([1.0, 2.0])})
     return loop.run(
@@ -121,7 +126,7 @@ def run_loop(folder, config, check=lambda limit: None, **options):
         checkpoints=checkpoints,
         watch=Watch(folder, 2),
         step_function=lambda step: {"loss": 1.5, "characters": 1},
-        evaluate=dict,
+        evaluate=evaluate,
         check=check,
         save_every=1,
         evaluate_every=1,
@@ -246,6 +251,38 @@ def test_best_without_a_folder_to_export_to_is_a_wrong_argument(capsys):
     with pytest.raises(SystemExit, match="2"):
         pretrain_mlstm.main(["--recipe", "tiny", "--best"])
     assert "--export FOLDER" in capsys.readouterr().err
+
+
+def test_best_without_held_out_text_is_refused_before_the_first_step(tmp_path, capsys):
+    command = ["--recipe", "tiny", "--set", "model.units=8", "--run", str(tmp_path / "run")]
+    assert pretrain_mlstm.main([*command, "--export", str(tmp_path / "exported"), "--best"]) == 1
+    assert re.search(r"error: --best chooses by figures on held-out text\. Received: none", capsys.readouterr().err)
+    assert not list((tmp_path / "run").glob("step-*")) and not (tmp_path / "run" / "log.csv").exists()
+
+
+def test_best_without_held_out_text_takes_what_was_measured_before(tmp_path):
+    run_loop(tmp_path, {"steps": 2}, evaluate=lambda: {"bpc": 2.0}, best=True)
+    assert run_loop(tmp_path, {"steps": 2}, evaluate=None, best=True).complete
+
+
+@pytest.mark.parametrize("best", [False, True])
+def test_a_run_that_stopped_early_exports_nothing_and_says_so(capsys, best):
+    options, exported = argparse.Namespace(export=Path("exported"), best=best), []
+    commit, trainer = {"step": 2, "figures": {"bpc": 2.0}}, SimpleNamespace(checksum=lambda: "abc")
+    early = loop.End(3, 1.5, complete=False), loop.RESUME_EXIT, ", nothing exported to exported before the last step"
+    for end, status, told in (early, (loop.End(6, 1.25, complete=True), 0, "")):
+        wrote = functools.partial(exported.append, end.step)
+        assert command.finish(options, Cluster(), trainer, end, lambda: commit, "bpc", wrote) == status
+        assert capsys.readouterr().out.splitlines()[-1] == f"step {end.step} loss {end.loss:.6f} checksum abc{told}"
+    assert exported == [6]
+
+
+def test_an_interrupt_is_no_traceback(capsys):
+    def stopped():
+        raise KeyboardInterrupt
+
+    assert command.ended("glue_linear", stopped) == 130
+    assert capsys.readouterr().err == "glue_linear: interrupted\n"
 
 
 @pytest.mark.parametrize("minutes", ["-1", "0", "nan"])

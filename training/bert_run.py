@@ -65,6 +65,7 @@ def train(
     tensorboard: bool = False,
     profile: bool = False,
     cluster: Optional[Cluster] = None,
+    best: bool = False,
 ) -> tuple[BertTrainer, loop.End]:
     """Run `config` in folder `run`; the trainer with its last weights, and how the run ended.
 
@@ -96,22 +97,23 @@ def train(
         minutes=minutes,
         accept_changes=accept_changes,
         cluster=cluster,
+        best=best,
     )
     return trainer, end
 
 
 def _held_out(trainer: BertTrainer, shards: Path):
-    """Figures on the split "valid", with the rows of the first phase; none where it is not there or too small."""
+    """Figures on the split "valid", with the rows of the first phase; None where it is not there or too small."""
     config, first = trainer.config, trainer.config.first
     if "valid" not in trainer.streams[0].shards.index["splits"]:
-        return dict
+        return None
     try:
         stream = BertStream(
             shards, bert_evaluate.ROWS, first.length, first.predictions, config.seed, config.data, split="valid"
         )
     except TrainingError as error:
         print(f"no held-out figures: {error}", file=sys.stderr)
-        return dict
+        return None
     return bert_evaluate.evaluator(trainer.model, stream, cluster=trainer.cluster)
 
 

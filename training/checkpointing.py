@@ -104,6 +104,10 @@ class Checkpoints:
             )
         return None
 
+    def measured(self) -> bool:
+        """Whether a checkpoint has the held-out figure by which the best one is chosen."""
+        return bool(self._by_figure())
+
     def require_room(self) -> None:
         """Raises TrainingError where the next checkpoint would not fit; a run that starts asks this first."""
         if not self.writes:

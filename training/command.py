@@ -41,7 +41,9 @@ def parser(description: str, recipes: str, shards: str) -> argparse.ArgumentPars
     options.add_argument("--dry-run", action="store_true", help="print the plan and train nothing")
     options.add_argument("--tensorboard", action="store_true", help="write events into the run folder")
     options.add_argument("--profile", action="store_true", help="profile a few steps into the run folder")
-    options.add_argument("--export", type=Path, help="write the trained checkpoint into this folder")
+    options.add_argument(
+        "--export", type=Path, help="write the trained checkpoint into this folder, once all steps are done"
+    )
     options.add_argument(
         "--best", action="store_true", help="export the best checkpoint by held-out figures, not the last"
     )
@@ -82,8 +84,8 @@ def main(
 
 
 def ended(name: str, run: Callable[[], int]) -> int:
-    """`run`, with a quiet TensorFlow; its exit status, or 141 where who read along has left, or 1 for an error that was
-    raised on purpose, told in one line."""
+    """`run`, with a quiet TensorFlow; its exit status, or 141 where who read along has left, 130 where it was
+    interrupted, or 1 for an error that was raised on purpose, told in one line."""
     try:
         console.import_tensorflow()
         status = run()
@@ -92,8 +94,11 @@ def ended(name: str, run: Callable[[], int]) -> int:
     except BrokenPipeError:  # who read along has seen enough
         console.abandon_stdout()
         return 141
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted", file=sys.stderr)
+        return 130
     except (LbzooError, OSError) as error:
-        print(f"{name}: error: {error}", file=sys.stderr)
+        print(f"{name}: error: {console.one_line(error)}", file=sys.stderr)
         return 1
 
 
@@ -124,6 +129,8 @@ def finish(
 ) -> int:
     """Export what --export and --best ask for and print the last line; the exit status. All workers call it.
 
+    A run that stopped early exports nothing, so that nobody takes what is in that folder for the finished one.
+
     Args:
         restore_best: brings the best checkpoint by the held-out `figure` back into `trainer`; its COMMIT.json.
         export: writes the trainer's weights into --export.
@@ -131,12 +138,15 @@ def finish(
     from training.loop import RESUME_EXIT
 
     last_line = f"step {end.step} loss {end.loss:.6f} checksum {trainer.checksum()}"
-    if options.export and options.best:
+    exports = options.export and end.complete
+    if exports and options.best:
         commit = restore_best()
         if cluster.chief:
             print(f"exported: step {commit['step']}, {figure} {commit['figures'][figure]:.4f}")
-    if options.export and cluster.chief:
+    if exports and cluster.chief:
         export()
+    if options.export and not exports:
+        last_line += f", nothing exported to {options.export} before the last step"
     cluster.barrier()  # nobody leaves while another one still needs it
     if cluster.chief:
         print(last_line)

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Callable, Mapping, Optional
 
-from lbzoo.errors import TrainingError
+from lbzoo.errors import ConfigError, TrainingError
 from lbzoo.files import replaced_file
 from training.checkpointing import Checkpoints
 from training.cluster import Cluster
@@ -44,13 +44,14 @@ def run(
     checkpoints: Checkpoints,
     watch: Watch,
     step_function: Callable[[int], Mapping[str, Any]],
-    evaluate: Callable[[], Mapping[str, float]],
+    evaluate: Optional[Callable[[], Mapping[str, float]]],
     check: Callable[[int], None],
     save_every: int,
     evaluate_every: int,
     minutes: Optional[float] = None,
     accept_changes: bool = False,
     cluster: Optional[Cluster] = None,
+    best: bool = False,
 ) -> End:
     """Train from the newest checkpoint in `folder` to `steps`, or for `minutes`.
 
@@ -58,14 +59,16 @@ def run(
 
     Args:
         step_function: does step t and returns scalar tensors by name, "characters" among them.
-        evaluate: held-out figures by name.
+        evaluate: held-out figures by name; None where there is nothing to measure on.
         check: called after each step with the limit of skipped steps in a row; raises when it is reached.
         accept_changes: go on under another configuration than the one that `folder` was started with.
+        best: the best checkpoint by a held-out figure will be asked for at the end.
 
     Returns:
         How it ended; not complete if it stopped early (time, SIGTERM), saved.
 
     Raises:
+        ConfigError: `best`, where nothing was measured and nothing can be.
         TrainingError: the folder belongs to another configuration, another run is going on in it, none of its
             checkpoints can be restored, a checkpoint cannot be written, or too many steps were skipped.
     """
@@ -76,6 +79,11 @@ def run(
         raise TrainingError(
             f"{folder} holds a run with another configuration: {', '.join(changed)} differ. Choose another --run "
             f"folder, delete that one, or say --accept-changes to go on from its last checkpoint under this one."
+        )
+    if best and evaluate is None and not checkpoints.measured():  # told before the training, not after it
+        raise ConfigError(
+            f"--best chooses by figures on held-out text. Received: none, and no checkpoint in {folder} with any. "
+            "Leave --best out, or give shards with a split 'valid'; for an mLSTM --data does as well."
         )
     commit = checkpoints.restore()
     if watch.writes:
@@ -89,7 +97,7 @@ def run(
             values = step_function(step - 1)
             check(SKIP_LIMIT)
             watch.step(step, values)
-            figures = evaluate() if step % evaluate_every == 0 or step == steps else {}
+            figures = evaluate() if evaluate and (step % evaluate_every == 0 or step == steps) else {}
             watch.figures(step, figures)
             stop = cluster.any(bool(asked) or time.monotonic() > deadline)
             if step % save_every == 0 or step == steps or stop:

@@ -68,9 +68,8 @@ def _train(options: argparse.Namespace, config: BertRunConfig, cluster: Cluster)
     if cluster.chief and not options.shards:
         sample_shards(shards, config.model.vocab_size)
     cluster.barrier()
-    trainer, end = train(
-        config, shards, run, options.minutes, options.accept_changes, options.tensorboard, options.profile, cluster
-    )
+    watched = options.tensorboard, options.profile
+    trainer, end = train(config, shards, run, options.minutes, options.accept_changes, *watched, cluster, options.best)
 
     def export() -> None:
         trainer.model.save_pretrained(options.export, dtype="float16")

@@ -69,7 +69,9 @@ def _train(options: argparse.Namespace, config: RunConfig, cluster: Cluster) -> 
     cluster.barrier()
     data = options.data if options.shards else None
     watched = options.tensorboard, options.profile
-    trainer, end = train(config, shards, run, data, options.minutes, options.accept_changes, *watched, cluster)
+    trainer, end = train(
+        config, shards, run, data, options.minutes, options.accept_changes, *watched, cluster, options.best
+    )
 
     def export() -> None:
         from training.publish import export

@@ -180,6 +180,7 @@ def train(
     tensorboard: bool = False,
     profile: bool = False,
     cluster: Optional[Cluster] = None,
+    best: bool = False,
 ) -> tuple[Trainer, loop.End]:
     """Run `config` in folder `run`; the trainer with its last weights, and how the run ended.
 
@@ -196,8 +197,6 @@ def train(
     sets = held_out(data) if data else held_out_shards(shards)
 
     def evaluate() -> Mapping[str, float]:
-        if sets is None:
-            return {}
         w, b = trainer.read_out.w.numpy(), float(trainer.read_out.b.numpy())
         model = trainer.model.folded()
         figures = {"bpc": bits_per_character(model, sets.characters, cluster=cluster)}
@@ -212,13 +211,14 @@ def train(
         checkpoints=TrainerCheckpoints(run, trainer),
         watch=Watch(run, config.steps, tensorboard=tensorboard, profile=profile, writes=cluster.chief),
         step_function=quiet_first_call(trainer.step),
-        evaluate=evaluate,
+        evaluate=None if sets is None else evaluate,
         check=trainer.update.check,
         save_every=config.save_every,
         evaluate_every=config.evaluate_every,
         minutes=minutes,
         accept_changes=accept_changes,
         cluster=cluster,
+        best=best,
     )
     return trainer, end
 

@@ -18,4 +18,5 @@ on_tpu 'pip install --no-deps -e . && pip install "numpy<2" "pandas<3" "safetens
 on_tpu "gsutil -m cp -r gs://$BUCKET/shards ."
 # bfloat16 is the TPU's own half precision and needs no loss scale; TPU_NAME=local is the TPU of this machine
 on_tpu 'TPU_NAME=local python3 -m training.pretrain_mlstm --recipe nvidia-2048 --strategy tpu --set precision=mixed_bfloat16 --shards shards --run run --minutes 60 --export exported' || [ $? -eq 75 ]
-on_tpu "gsutil -m cp -r run exported gs://$BUCKET/"
+# after 60 minutes that were too few there is no `exported` yet: a run goes on from the folder `run`
+on_tpu "gsutil -m cp -r run \$(ls -d exported 2>/dev/null) gs://$BUCKET/"
