@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -258,6 +259,19 @@ def require_replaceable(target: Path) -> list[Path]:
         if not isinstance(values, dict) or "format" not in values:
             raise CheckpointError(f"{target} holds another library's model. Received: {CONFIG}. Name a new folder.")
     return kept
+
+
+def require_writable(target: Path) -> None:
+    """CheckpointError where no folder can be made at `target`, as far as trying it beside that place tells."""
+    target = Path(os.path.realpath(target))
+    there = next(folder for folder in target.parents if folder.exists())
+    try:
+        os.rmdir(tempfile.mkdtemp(prefix=".lbzoo-", dir=there))
+    except OSError as error:
+        raise CheckpointError(
+            f"a checkpoint cannot be written to {str(target)!r}. Received: {there}: {error.strerror or error}. "
+            "Choose another folder."
+        ) from None
 
 
 def _read_back(folder: Path, written: Mapping[str, Any], probe: Probe | None) -> None:

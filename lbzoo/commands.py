@@ -152,6 +152,7 @@ def run_finetune(args: argparse.Namespace) -> None:
     """Fine-tune a checkpoint on a table of texts and labels, and write it as a folder."""
     output = pathlib.Path(args.output)
     checkpoint.require_replaceable(output)  # all that can be said at once is, before the hours of work
+    checkpoint.require_writable(output)
     args.model = typed_model(args.model)
     texts, labels = _labelled(args.train, args)
     held_out = None if args.validation is None else _labelled(args.validation, args)

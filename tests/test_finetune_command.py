@@ -74,6 +74,8 @@ def test_jsonl_with_labels_of_another_type_and_validation_data(run, place):
         (("--label-column", "kinds"), "no column 'kinds'. Did you mean 'kind'?"),
         (("--output", "full"), "holds other files"),
         (("--output", "train.csv"), "which is a file"),
+        (("--output", "train.csv/my-model"), "train.csv: Not a directory. Choose another folder."),
+        (("--output", "/proc/my-model"), "/proc: "),
         (("--train", "gaps.csv"), "row 2 (line 3) has no label in 'kind'"),
         (("--train", "one.csv"), "labels of two classes or more. Received: only 'a'"),
         (("--validation", "one.csv"), "not among the classes"),
