@@ -7,6 +7,7 @@ that form. For figures to compare, over several seeds and with warnings, there i
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -48,4 +49,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (lbzoo.LbzooError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

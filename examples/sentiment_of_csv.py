@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import argparse
 import csv
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Optional
@@ -46,4 +47,7 @@ def main(arguments: Optional[Sequence[str]] = None) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    try:
+        main()
+    except (lbzoo.LbzooError, OSError, ValueError) as error:
+        sys.exit(f"error: {error}")

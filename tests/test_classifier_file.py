@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+import lbzoo
 from lbzoo import checkpoint
 from lbzoo.errors import CheckpointError
 from lbzoo.files import sha256_file
@@ -77,7 +78,7 @@ def test_three_labels_of_another_type_in_float16(tmp_path):
     assert three.save(tmp_path / "half") == tmp_path / "half"  # in the place of the first
 
 
-def test_settings_that_are_no_names_or_numbers_are_left_out(tmp_path):
+def test_settings_that_are_no_names_or_numbers_are_left_out(tmp_path, monkeypatch):
     options = {**SETTINGS, "unfreeze": "head", "random_state": np.random.RandomState(1), "dtype": "bfloat16"}
     other = TextClassifier(small_model(), **{**options, "learning_rate": np.float32(0.5), "epochs": np.int64(2)})
     values = json.loads((other.fit(TEXTS, LABELS).save(tmp_path / "m") / "classifier.json").read_text())
@@ -86,6 +87,8 @@ def test_settings_that_are_no_names_or_numbers_are_left_out(tmp_path):
     again = TextClassifier.load(tmp_path / "m")
     assert again.dtype == "bfloat16" and again.random_state == TextClassifier().random_state
     np.testing.assert_allclose(again.predict_proba(TEXTS), other.predict_proba(TEXTS), atol=1e-6)
+    monkeypatch.chdir(tmp_path)
+    assert lbzoo.load(TextClassifier.load("m").model).config == other.model_.config  # a folder, no name of the zoo
     other.set_params(model="mlstm-512-reviews").save(tmp_path / "m")
     assert TextClassifier.load(tmp_path / "m").model == "mlstm-512-reviews"
 

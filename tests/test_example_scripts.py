@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import os
 import re
+import runpy
 import subprocess
 import sys
 from pathlib import Path
@@ -109,3 +110,10 @@ def test_a_script_says_what_it_does(path, tmp_path):
     )
     assert done.returncode == 0 and f"examples/{path.name}" in done.stdout, done.stderr
     assert len(path.read_text(encoding="utf-8").splitlines()) <= 60 and list(Path(tmp_path).iterdir()) == []
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda script: script.stem)
+def test_a_file_that_is_not_there_is_one_line(script, monkeypatch):
+    monkeypatch.setattr(sys, "argv", [str(script), "nowhere"])
+    with pytest.raises(SystemExit, match="^error: .*nowhere.*"):
+        runpy.run_path(str(script), run_name="__main__")
