@@ -8,7 +8,8 @@
     python -m training.launch --workers 2 -- python -m training.pretrain_bert --recipe tiny --strategy multiworker
 
 Started again with the same folders it goes on exactly where it was. The last line prints the loss and a checksum of
-the weights. `--export FOLDER` writes the checkpoint folder that lbzoo loads. `--dry-run` prints what a run comes to.
+the weights. `--export FOLDER` writes the checkpoint folder that lbzoo loads, once all steps are done. `--dry-run`
+prints what a run comes to.
 
 With --strategy multiworker every worker runs the same command on the same folders (examples/cluster/).
 

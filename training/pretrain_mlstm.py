@@ -8,7 +8,7 @@
 
 Started again with the same folders it goes on exactly where it was. The last line prints the loss and a checksum of
 every bit of the weights, which several workers round differently than one. `--export FOLDER` writes the checkpoint
-folder that lbzoo loads. `--dry-run` prints what a run comes to.
+folder that lbzoo loads, once all steps are done. `--dry-run` prints what a run comes to.
 
 With --strategy multiworker every worker runs the same command on the same folders (examples/cluster/).
 
