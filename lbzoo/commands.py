@@ -199,6 +199,8 @@ def run_trace(args: argparse.Namespace) -> None:
 
 def _labelled(path: str, args: argparse.Namespace) -> tuple[list[Any], list[Any]]:
     """Texts, or pairs, and labels of a table."""
+    from lbzoo.transfer.labels import label_list
+
     texts, labels = [], []
     with open_table(path, notice=note, **_table_options(args)) as table:
         place = choose_column(table.columns, args.label_column, table.name, "--label-column")
@@ -215,6 +217,10 @@ def _labelled(path: str, args: argparse.Namespace) -> tuple[list[Any], list[Any]
                 )
             texts.append(second(row))
             labels.append(_number(label, row, table, column) if args.task == "regress" else label)
+    if not labels:
+        raise TableError(f"{table.name} has no rows to train or to measure on. Received: its header alone, or nothing.")
+    if args.task != "regress":
+        label_list(labels, f"{table.name}, {column!r}")  # raises before the seconds that TensorFlow takes
     return texts, labels
 
 

@@ -78,7 +78,10 @@ def test_jsonl_with_labels_of_another_type_and_validation_data(run, place):
         (("--output", "/proc/my-model"), "/proc: "),
         (("--train", "gaps.csv"), "row 2 (line 3) has no label in 'kind'"),
         (("--train", "one.csv"), "labels of two classes or more. Received: only 'a'"),
-        (("--validation", "one.csv"), "not among the classes"),
+        (("--validation", "one.csv"), "validation labels that are not among the classes"),
+        (("--train", "half.jsonl"), "half.jsonl, 'kind': number 0 is no label. Received: float 0.5"),
+        (("--train", "mixed.jsonl"), "mixed.jsonl, 'kind' must all be of one type. Received: int 1, str 'a'"),
+        (("--train", "header.csv"), "header.csv has no rows"),
     ],
 )
 def test_what_fails_is_one_line_and_status_1(run, place, arguments, message):
@@ -86,6 +89,9 @@ def test_what_fails_is_one_line_and_status_1(run, place, arguments, message):
     (place / "full" / "notes.txt").write_text("mine")
     (place / "gaps.csv").write_text("words,kind\nxy,a\nyx,\n")
     (place / "one.csv").write_text("words,kind\nxy,a\nyx,a\n")
+    (place / "half.jsonl").write_text('{"words": "xy", "kind": 0.5}\n')
+    (place / "mixed.jsonl").write_text('{"words": "xy", "kind": 1}\n{"words": "yx", "kind": "a"}\n')
+    (place / "header.csv").write_text("words,kind\n")
     status, out, err = run(*COMMAND, *FAST, *arguments)
     assert status == 1 and out == "" and message in one_error(err)
     assert not (place / "my-model").exists()
