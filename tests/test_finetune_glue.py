@@ -281,12 +281,13 @@ def test_early_stopping_holds_dev_out_and_says_so(tune, model):
         (("--seeds", 0), "--seeds must be at least 1. Received: 0"),
         (("--rows", 1), "a row of each label is needed to learn rte. Received: 1 rows, none of"),
         (("--warmup", 2), "warmup must be a number >= 0 and < 1"),
+        (("--learning-rates", 0.001, 5), "learning_rate must be a number > 0 and < 1. Received: learning_rate=5.0"),
         (("--max-length", 64), "Received: max_length=64"),
     ],
 )
-def test_options_that_make_no_run_are_one_error(tune, model, more, message):
+def test_options_that_make_no_run_are_one_error(tune, model, more, message, tmp_path):
     status, found, out, err = tune("rte", model, *more)
-    assert status == 1 and found is None and out == ""
+    assert status == 1 and found is None and out == "" and not (tmp_path / "out").exists()
     assert message in err and err.splitlines()[-1].startswith("finetune_glue: error: ")
 
 

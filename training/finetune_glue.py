@@ -11,6 +11,7 @@ again with the same options, the command goes on with the seed it was killed in.
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import json
 import shutil
 import sys
@@ -70,6 +71,8 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
     glue_output.check_counts(given)
     names = ("epochs", "batch_size", "unfreeze", "patience", "dropout", "warmup", "clip_norm", "optimizer")
     settings = Settings(weight_decay=given.weight_decay, **{name: getattr(given, name) for name in names})
+    for rate in given.learning_rates or ():  # told before the first of them has run for hours
+        dataclasses.replace(settings, learning_rate=rate)
     data = read_data(task, given.data, given.rows, not given.no_submission)
     with cluster.strategy.scope():
         model = lbzoo.load(given.model)
@@ -84,7 +87,8 @@ def measure(given: argparse.Namespace, cluster: Cluster) -> dict[str, Any]:
         _claim(given.output, fixed)
     cluster.barrier()
     usual = runs.settings.learning_rate * (LAMB_FACTOR if given.optimizer == "lamb" else 1)
-    rates = sorted(set(given.learning_rates or [float(f"{usual:.3g}")]))
+    # as a run's folder names it, so that no two share one
+    rates = sorted({float(f"{rate:g}") for rate in given.learning_rates or [float(f"{usual:.3g}")]})
     done = []
     for rate in rates:
         for seed in range(1, given.seeds + 1):
