@@ -16,24 +16,12 @@ import numpy as np
 import tensorflow as tf
 
 from lbzoo.text.vocabulary import SPECIAL, Vocabulary
+from training.bert_data import BertBatch
 from training.bert_recipes import BertRunConfig, PhaseConfig, recipe
 from training.bert_trainer import BertTrainer
 from training.cluster import Cluster
 
 VOCABULARY = Vocabulary([*SPECIAL, *(f"piece{i}" for i in range(59))])
-
-
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Made-up rows of one phase."""
-
-    ids: np.ndarray
-    segments: np.ndarray
-    mask: np.ndarray
-    positions: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray
-    following: np.ndarray
 
 
 class MadeUp:
@@ -42,13 +30,13 @@ class MadeUp:
     def __init__(self, phase: PhaseConfig) -> None:
         self.phase = phase
 
-    def batch(self, step: int, rows: slice = slice(None)) -> Rows:
+    def batch(self, step: int, rows: slice = slice(None)) -> BertBatch:
         phase, rng = self.phase, np.random.default_rng([step, self.phase.length])
         shape = (phase.rows, phase.predictions)
         lengths = np.linspace(4, phase.length, phase.rows).round().astype(int)[:, None]
         many = np.linspace(1, phase.predictions, phase.rows).round().astype(int)[:, None]
         place = np.arange(phase.length)[None]
-        whole = Rows(
+        whole = BertBatch(
             ids=rng.integers(5, len(VOCABULARY), (phase.rows, phase.length)).astype(np.int32),
             segments=(place >= lengths // 2).astype(np.int32),
             mask=place < lengths,
@@ -56,8 +44,9 @@ class MadeUp:
             labels=rng.integers(5, 9, shape).astype(np.int32),
             weights=(np.arange(phase.predictions)[None] < many).astype(np.float32),
             following=rng.integers(0, 2, phase.rows).astype(np.int32),
+            starts=rng.integers(0, 20, phase.rows).astype(np.int32),
         )
-        return Rows(*(getattr(whole, field.name)[rows] for field in dataclasses.fields(whole)))
+        return BertBatch(**{name: values[rows] for name, values in whole.fields().items()})
 
 
 def small(**changes) -> BertRunConfig:

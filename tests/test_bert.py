@@ -82,6 +82,15 @@ def test_defaults_are_one_segment_and_no_padding():
     np.testing.assert_allclose(plain.hidden, reference.encode(values(model), CONFIG, ids)[-1], atol=2e-5)
 
 
+def test_rows_may_begin_at_other_positions():
+    model, given, starts = made(), batch(), np.array([0, 1, 3], np.int32)
+    position = model.named_weights()["embeddings/position"]
+    found, table = model(**given, starts=starts).hidden, position.numpy()
+    for row, start in enumerate(starts):
+        position.assign(np.roll(table, -start, axis=0))
+        np.testing.assert_allclose(found[row], model(**given).hidden[row], atol=1e-5)
+
+
 @pytest.mark.parametrize("head", [None, *HEADS])
 def test_inputs_may_come_as_a_mapping(head):
     model, given = made(head), batch()

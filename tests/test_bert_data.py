@@ -1,7 +1,5 @@
 """Pairs, masks and batches of BERT's pre-training: what is drawn, and that it is a function of (seed, step)."""
 
-import dataclasses
-
 import numpy as np
 import pytest
 
@@ -56,7 +54,8 @@ def unmasked(batch):
 
 
 def same(a, b, rows=slice(None)):
-    return all(np.array_equal(getattr(a, field.name)[rows], getattr(b, field.name)) for field in dataclasses.fields(a))
+    first, second = a.fields(), b.fields()
+    return first.keys() == second.keys() and all(np.array_equal(first[name][rows], second[name]) for name in first)
 
 
 def test_the_folder_comes_back_as_it_was_written(folder):
@@ -116,9 +115,17 @@ def test_a_batch_depends_on_seed_and_step_alone(folder):
     assert len(set(ids)) == len(ids)
 
 
-@pytest.mark.parametrize("whole_words", [False, True])
-def test_some_rows_are_those_of_the_whole_batch(folder, whole_words):
-    data = stream(folder, whole_words=whole_words)
+def test_every_second_row_begins_at_any_position_that_leaves_room(folder):
+    data = stream(folder, length=40, positions=50)
+    starts = np.stack([data.batch(t).starts for t in range(12)])
+    assert not starts[:, ::2].any() and set(starts[:, 1::2].ravel()) >= {0, 5, 10} and starts.max() == 10
+    assert not stream(folder, length=40, positions=30).batch(0).starts.any()
+    assert stream(folder).batch(0).starts is None
+
+
+@pytest.mark.parametrize("config", [{}, {"whole_words": True}, {"positions": 64}])
+def test_some_rows_are_those_of_the_whole_batch(folder, config):
+    data = stream(folder, **config)
     whole = data.batch(3)
     for rows in (slice(0, 3), slice(3, 8), slice(7, 8)):
         assert same(whole, data.batch(3, rows), rows)

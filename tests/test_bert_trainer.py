@@ -41,7 +41,7 @@ def test_the_loss_is_the_mean_over_all_predicted_tokens_and_the_mean_over_rows()
     config = small(dropout=False)
     run = trainer(config)
     batch = MadeUp(config.first).batch(0)
-    logits = run.model(batch.ids, batch.segments, batch.mask, positions=batch.positions)
+    logits = run.model(batch.ids, batch.segments, batch.mask, positions=batch.positions, starts=batch.starts)
     each = -np.take_along_axis(tf.nn.log_softmax(logits.masked_lm).numpy(), batch.labels[..., None], -1)[..., 0]
     expected = (each * batch.weights).sum() / batch.weights.sum()
     right = (logits.masked_lm.numpy().argmax(-1) == batch.labels) * batch.weights

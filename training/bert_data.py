@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 from pathlib import Path
+from typing import Optional
 
 import numpy as np
 
@@ -31,6 +32,7 @@ class BertBatch:
         positions, labels: int32 [rows, predictions], which tokens are predicted and what they were.
         weights: float32 [rows, predictions], 0 where a row has fewer to predict.
         following: int32 [rows], 0 where the second text follows the first, 1 where it is a random one.
+        starts: int32 [rows], the position of each row's first token; None for 0.
     """
 
     ids: np.ndarray
@@ -40,6 +42,12 @@ class BertBatch:
     labels: np.ndarray
     weights: np.ndarray
     following: np.ndarray
+    starts: Optional[np.ndarray] = None
+
+    def fields(self) -> dict[str, np.ndarray]:
+        """The arrays by name, without those that are None."""
+        values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self)}
+        return {name: value for name, value in values.items() if value is not None}
 
 
 class BertStream:
@@ -94,13 +102,21 @@ class BertStream:
         every = self._pairs_of(epoch)
         pairs = every.take((within * self.rows + numbers) % len(every))
         ids, segments, lengths = self._assemble(pairs)
-        masked = self._masking(ids, lengths, self.seed, epoch * self.steps_per_epoch + within, numbers)
+        number = epoch * self.steps_per_epoch + within
+        masked = self._masking(ids, lengths, self.seed, number, numbers)
         return BertBatch(
             segments=segments,
             mask=np.arange(self.length) < lengths[:, None],
             following=pairs.following,
+            starts=self._starts(number)[rows] if self.config.positions else None,
             **{field.name: getattr(masked, field.name) for field in dataclasses.fields(masked)},
         )
+
+    def _starts(self, number: int) -> np.ndarray:
+        """Of all rows of a step, int32 [rows]: every second one begins at 0, the others anywhere."""
+        rng = np.random.Generator(np.random.PCG64([self.seed, number, self.rows]))
+        starts = rng.integers(0, max(self.config.positions - self.length, 0), self.rows, np.int32, endpoint=True)
+        return starts * np.int32(np.arange(self.rows) % 2)
 
     def _pairs_of(self, epoch: int) -> Pairs:
         if self._pass != epoch:
@@ -142,5 +158,6 @@ def _check(rows: int, length: int, predictions: int, config: BertDataConfig) -> 
             f"a batch has rows, predictions, and rows of {special + 2} tokens or more. Received: rows={rows}, "
             f"predictions={predictions}, length={length}."
         )
-    if not (0 < config.mask_share < 1 and 0 <= config.short_share <= 1 and config.duplicates >= 0):
-        raise ConfigError(f"shares are from 0 to 1, duplicates not negative. Received: {config}.")
+    counts = config.duplicates, config.positions
+    if not (0 < config.mask_share < 1 and 0 <= config.short_share <= 1 and min(counts) >= 0):
+        raise ConfigError(f"shares are from 0 to 1, duplicates and positions not negative. Received: {config}.")

@@ -7,7 +7,6 @@ python -m training.bert_evaluate --model bert-mini-reviews --shards TOKENS --spl
 from __future__ import annotations
 
 import argparse
-import dataclasses
 import os
 import sys
 import tempfile
@@ -53,7 +52,7 @@ def evaluator(
         found = np.zeros(len(bert_objectives.NAMES) + 2)
         for number in range(cluster.index, min(batches, stream.steps_per_epoch), cluster.count):
             batch = stream.batch(number)
-            fields = {name: tf.constant(values) for name, values in dataclasses.asdict(batch).items()}
+            fields = {name: tf.constant(values) for name, values in batch.fields().items()}
             found += [*map(float, totals(fields)), batch.weights.sum(), len(batch.ids)]
         *sums, tokens, rows = cluster.gather(found).sum(0)
         return {

@@ -17,7 +17,7 @@ def sums(
     """Of `NAMES`, float32 scalars: sums over predicted tokens with their weights, sums over rows.
 
     Args:
-        batch: the fields of `training.bert_data.BertBatch`, and "seed" [rows, 2], of dropout, where it trains.
+        batch: `fields` of a `training.bert_data.BertBatch`, and "seed" [rows, 2], of dropout, where it trains.
         weights: float32 [rows, predictions].
         dropout: False trains without it.
     """
@@ -26,6 +26,7 @@ def sums(
         segments=batch["segments"],
         mask=batch["mask"],
         positions=batch["positions"],
+        starts=batch.get("starts"),
         training=training,
         seed=batch["seed"] if training else None,
         dropout=dropout,

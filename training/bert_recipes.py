@@ -98,6 +98,8 @@ class BertDataConfig:
         next_sentence: whether a row is a pair of texts, of which half do not follow one another.
         whole_words: mask all pieces of a word or none.
         duplicates: 0 masks anew in every pass; above 0, only so many maskings of a text exist.
+        positions: above 0, every second sequence begins not at position 0 but anywhere that leaves its end below this
+            (Kiyono et al. 2021), so that short sequences teach all positions.
     """
 
     mask_share: float = 0.15
@@ -105,6 +107,7 @@ class BertDataConfig:
     next_sentence: bool = True
     whole_words: bool = False
     duplicates: int = 0
+    positions: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -135,11 +138,11 @@ class BertRunConfig:
     reduce_dtype: str = "float32"
 
     def __post_init__(self) -> None:
-        longest = max(phase.length for phase in (self.first, self.second))
+        longest = max(self.first.length, self.second.length, self.data.positions)
         if not self.first.steps or longest > self.model.max_position_embeddings:
             raise ConfigError(
-                f"a run has a first phase, and no sequence is longer than the model can read. Received: "
-                f"first.steps={self.first.steps}, a length of {longest}, "
+                f"a run has a first phase, and no sequence is longer than the model can read, or ends later. Received: "
+                f"first.steps={self.first.steps}, a length or data.positions of {longest}, "
                 f"model.max_position_embeddings={self.model.max_position_embeddings}."
             )
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import sys
 from pathlib import Path
 from typing import Any, List, Mapping, Optional
@@ -107,9 +108,10 @@ def _held_out(trainer: BertTrainer, shards: Path):
     config, first = trainer.config, trainer.config.first
     if "valid" not in trainer.streams[0].shards.index["splits"]:
         return None
+    data = dataclasses.replace(config.data, positions=0)
     try:
         stream = BertStream(
-            shards, bert_evaluate.ROWS, first.length, first.predictions, config.seed, config.data, split="valid"
+            shards, bert_evaluate.ROWS, first.length, first.predictions, config.seed, data, split="valid"
         )
     except TrainingError as error:
         print(f"no held-out figures: {error}", file=sys.stderr)

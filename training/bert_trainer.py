@@ -83,7 +83,7 @@ class BertTrainer:
         phase = self.config.phases[index]
 
         def values(rows: slice):
-            batch = dataclasses.asdict(self.streams[index].batch(within, rows))
+            batch = self.streams[index].batch(within, rows).fields()
             # dropout goes by the row's number in all that is read: the same on one worker and on many, and on resuming
             numbers = tf.range(read + rows.start, read + rows.stop, dtype=tf.int64)
             return {

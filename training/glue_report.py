@@ -35,9 +35,9 @@ PUBLISHED: Mapping[tuple[str, str, str], float] = {
 }
 LEGEND = (
     "On dev, in percent: the median over seeds (lowest to highest), how many seeds, and minutes of a run on this "
-    "project's machine. Linear models stand on frozen features, or on TF-IDF; their seeds decide the folds that choose "
-    "the penalty. A seed that failed counts below every figure. a: dev chose the learning rate or the epoch; "
-    "b: no better than always giving the commonest label, in some seed."
+    "project's machine, beside other work. Linear models stand on frozen features, or on TF-IDF; their seeds decide "
+    "the folds that choose the penalty. A seed that failed counts below every figure. a: dev chose the learning rate "
+    "or the epoch; b: no better than always giving the commonest label, in some seed."
 )
 
 

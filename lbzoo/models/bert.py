@@ -125,6 +125,7 @@ class _Bert(ZooModel):
         training: Optional[bool] = None,
         seed: Optional[tf.Tensor] = None,
         dropout: bool = True,
+        starts: Optional[tf.Tensor] = None,
         **more: tf.Tensor,
     ) -> Any:
         """Run the model.
@@ -136,6 +137,7 @@ class _Bert(ZooModel):
             training: True turns dropout on, and the operations that are fastest with their gradient.
             seed: of dropout, see `bert_layers.Dropout`.
             dropout: False trains without it.
+            starts: int32 [batch], the position of each row's first token, with room for the row behind it; None for 0.
 
         Raises:
             ConfigError: more than `max_position_embeddings` tokens in a row.
@@ -152,7 +154,9 @@ class _Bert(ZooModel):
         drop = Dropout(bool(training), seed, shape[0], dropout)
         w = fused(self._named, self.config, tf.as_dtype(self.compute_dtype))
         first_only = self.head in ("classifier", "regressor")
-        x = encode(w, self.config, ids, given.pop("segments"), given.pop("mask"), drop, first_only=first_only)
+        x = encode(
+            w, self.config, ids, given.pop("segments"), given.pop("mask"), drop, first_only=first_only, starts=starts
+        )
         return self._output(w, x, shape, drop, **given)
 
     def _output(self, w: Weights, x: tf.Tensor, shape: Shape, drop: Dropout) -> Any:

@@ -126,6 +126,7 @@ def encode(
     layers: Optional[int] = None,
     softmax: tf.DType = tf.float32,
     first_only: bool = False,
+    starts: Optional[tf.Tensor] = None,
 ) -> tf.Tensor:
     """Token ids [batch, time] -> vectors after `layers` transformer layers (None: all), float32 [batch * time, units].
 
@@ -136,10 +137,11 @@ def encode(
         softmax: dtype that attention's softmax reads and writes. bfloat16, for inference in it, spares two passes over
             the scores, which come and go in bfloat16 in any case; a CPU's kernel (oneDNN) still adds up in float32.
         first_only: the vectors of the first tokens alone come back, [batch, units]; the last layer then makes no other.
+        starts: integers [batch], the position of each row's first token; None for 0.
     """
     drop = drop or Dropout(training=False)
     shape = tuple(ids.shape[axis] or tf.shape(ids)[axis] for axis in (0, 1))
-    x, bias = embed(w, config, ids, segments, drop), attention_bias(mask, softmax)
+    x, bias = embed(w, config, ids, segments, drop, starts), attention_bias(mask, softmax)
     layers = config.num_hidden_layers if layers is None else layers
     for number in range(layers):
         x = transformer_layer(w, config, number, x, shape, bias, drop, first_only and number == layers - 1)
@@ -173,9 +175,20 @@ def text_vector(
     return tf.reduce_max(tf.where(real, x, x.dtype.min), 1)
 
 
-def embed(w: Weights, config: BertConfig, ids: tf.Tensor, segments: Optional[tf.Tensor], drop: Dropout) -> tf.Tensor:
-    """ids, segments [batch, time] -> vectors [batch * time, units]; without segments all are 0."""
-    position, segment = w["embeddings/position"][: ids.shape[1] or tf.shape(ids)[1]], w["embeddings/segment"]
+def embed(
+    w: Weights,
+    config: BertConfig,
+    ids: tf.Tensor,
+    segments: Optional[tf.Tensor],
+    drop: Dropout,
+    starts: Optional[tf.Tensor] = None,
+) -> tf.Tensor:
+    """ids, segments [batch, time] -> vectors [batch * time, units]; without segments, or without starts, all are 0."""
+    time, segment = ids.shape[1] or tf.shape(ids)[1], w["embeddings/segment"]
+    if starts is None:
+        position = w["embeddings/position"][:time]
+    else:
+        position = tf.gather(w["embeddings/position"], starts[:, None] + tf.range(time))
     x = tf.gather(w["embeddings/token"], ids)
     x += position + segment[0] if segments is None else position + tf.gather(segment, segments)
     x = layer_norm(w, "embeddings", tf.reshape(x, [-1, config.hidden_size]), config)
