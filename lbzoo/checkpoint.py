@@ -231,7 +231,8 @@ def _read_probe(info: VerifiedFolder) -> Probe | None:
 
 def _json(values: Mapping[str, Any], what: str) -> bytes:
     try:
-        data = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False).encode() + b"\n"
+        text = json.dumps(values, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+        data = text.encode("utf-8", "backslashreplace")  # half a character as JSON's own escape
     except (TypeError, ValueError, RecursionError) as error:
         raise CheckpointError(f"the {what} must hold JSON values only. Received: {error}.") from None
     if len(data) > MAX_JSON:

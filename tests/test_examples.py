@@ -44,11 +44,6 @@ def test_a_missing_label_is_named_by_its_position(missing):
         labelled_texts(["a", "b"], [1, missing], None, number_list)
 
 
-def test_a_label_that_no_file_can_hold_is_named_by_its_position():
-    with pytest.raises(TextError, match=r"labels: number 1 holds half a character.*Received: '.ud83d'"):
-        labelled_texts(["a", "b"], ["\U0001f600", "\ud83d"])
-
-
 def test_validation_data_is_a_pair_or_a_triple():
     assert validation_texts((["a"], ["x"])).labels == ["x"]
     assert validation_texts([["a", "b"], ["x", "y"], [0, 3]]).weights.tolist() == [3]

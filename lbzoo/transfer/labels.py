@@ -157,7 +157,6 @@ def _scalar(label: Any, position: int, what: str) -> Label:
     if isinstance(label, bool):
         return label
     if isinstance(label, str):
-        _require_utf8(label, position, what)
         return str.__str__(label)
     if isinstance(label, int):
         return int(label)
@@ -166,16 +165,6 @@ def _scalar(label: Any, position: int, what: str) -> Label:
     advice = "A label names a class: str, int, bool or a whole float."
     advice = "Drop the rows without a label." if _missing(label) else advice
     raise TextError(f"{what}: number {position} is no label. Received: {type(label).__name__} {label!r}. {advice}")
-
-
-def _require_utf8(label: str, position: int, what: str) -> None:
-    try:
-        label.encode("utf-8")
-    except UnicodeEncodeError:  # told before the training, not when its outcome is to be saved
-        raise TextError(
-            f"{what}: number {position} holds half a character, which no file can hold. Received: {label!r}. "
-            "Mend the labels, or give others for them."
-        ) from None
 
 
 def _missing(label: Any) -> bool:
