@@ -59,7 +59,7 @@ def test_words_that_say_the_label_are_learnt_from_tfidf(measure, task, tmp_path)
 
 def test_scores_are_learnt_by_a_ridge(measure, tmp_path):
     status, found, _, _ = measure("tfidf", "stsb", "--seeds", 1)
-    assert status == 0 and found["dev"]["dev"]["pearson"]["median"] > 0.95
+    assert status == 0 and found["dev"]["dev"]["pearson"]["median"] > 0.98
     rows = [float(line.split("\t")[1]) for line in lines(tmp_path / "out" / "STS-B.tsv")[1:]]
     assert len(rows) == 6 and all(0 <= value <= 5 for value in rows)
 
